@@ -1,0 +1,63 @@
+# Waterclock's tasks; `make` alone lists them. What a task needs is built from the modules pinned in tools/ into .cache/bin, once.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+CACHE := .cache/bin
+PINNED := tools/go.mod tools/go.sum
+PROTO_TOOLS := $(CACHE)/buf $(CACHE)/protoc-gen-go $(CACHE)/protoc-gen-connect-go
+ARGS ?=
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## Start everything in one process (ARGS="--http 127.0.0.1:8080" is handed on)
+	@exec bin/waterclock dev $(ARGS)
+
+.PHONY: build
+build: ## Build bin/waterclock
+	@go build -o bin/waterclock ./cmd/waterclock
+
+.PHONY: test
+test: ## Run all tests, with PostgreSQL and the race detector where they can be had
+	@scripts/test $(ARGS)
+
+.PHONY: check
+check: $(PROTO_TOOLS) $(CACHE)/golangci-lint $(CACHE)/govulncheck ## Everything but the tests: format, lint, imports, generated code, modules, vulnerabilities
+	@scripts/check
+
+.PHONY: lint
+lint: $(CACHE)/golangci-lint ## Format and lint rules alone, forbidden imports among them
+	@$(CACHE)/golangci-lint run ./...
+
+.PHONY: generate
+generate: $(PROTO_TOOLS) ## Write the Go code of proto/ anew
+	@scripts/protos generate
+
+.PHONY: bench-smoke
+bench-smoke: build ## A short load run that fails when throughput or latency is far off
+	@scripts/bench-smoke
+
+.PHONY: smoke
+smoke: ## Build the binary, start it, run one job through it, stop it
+	@scripts/smoke
+
+.PHONY: clean
+clean: ## Remove what was built (bin and .cache)
+	@rm -rf bin .cache
+
+# A tool is built again only when its pin changes; touch, because go build leaves an up-to-date file's time alone.
+$(CACHE)/buf: PACKAGE := github.com/bufbuild/buf/cmd/buf
+$(CACHE)/protoc-gen-go: PACKAGE := google.golang.org/protobuf/cmd/protoc-gen-go
+$(CACHE)/protoc-gen-connect-go: PACKAGE := connectrpc.com/connect/cmd/protoc-gen-connect-go
+$(CACHE)/golangci-lint: PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(CACHE)/govulncheck: PACKAGE := golang.org/x/vuln/cmd/govulncheck
+$(CACHE)/%: $(PINNED)
+	@echo "building $* (once)"
+	@mkdir -p $(CACHE)
+	@go -C tools build -o ../$@ $(PACKAGE)
+	@touch $@

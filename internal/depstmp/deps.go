@@ -1,0 +1,43 @@
+//go:build depstmp
+
+// Package depstmp pins the modules while packages are being written; it is removed before the first landing.
+package depstmp
+
+import (
+	_ "buf.build/go/protovalidate"
+	_ "connectrpc.com/connect"
+	_ "connectrpc.com/cors"
+	_ "connectrpc.com/grpcreflect"
+	_ "connectrpc.com/validate"
+	_ "github.com/charmbracelet/lipgloss"
+	_ "github.com/cockroachdb/cockroach-go/v2/crdb/crdbpgxv5"
+	_ "github.com/cockroachdb/cockroach-go/v2/testserver"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/google/uuid"
+	_ "github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/knadh/koanf/parsers/yaml"
+	_ "github.com/knadh/koanf/providers/confmap"
+	_ "github.com/knadh/koanf/providers/env/v2"
+	_ "github.com/knadh/koanf/providers/posflag"
+	_ "github.com/knadh/koanf/v2"
+	_ "github.com/mattn/go-isatty"
+	_ "github.com/nats-io/nats-server/v2/server"
+	_ "github.com/nats-io/nats.go/jetstream"
+	_ "github.com/pressly/goose/v3"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/robfig/cron/v3"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/shirou/gopsutil/v4/load"
+	_ "github.com/spf13/cobra"
+	_ "go.yaml.in/yaml/v3"
+	_ "gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/memblob"
+	_ "golang.org/x/net/http2/h2c"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/sys/unix"
+	_ "google.golang.org/genproto/googleapis/rpc/errdetails"
+	_ "google.golang.org/protobuf/proto"
+	_ "modernc.org/sqlite"
+	_ "pgregory.net/rapid"
+)
