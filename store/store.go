@@ -214,6 +214,8 @@ type Change struct {
 type Jobs interface {
 	// Job returns a job with its payload. ErrNotFound also where it belongs to another namespace.
 	Job(ctx context.Context, namespace string, id uuid.UUID) (*job.Job, error)
+	// JobNamespace returns the namespace that a job belongs to, for roles that serve all of them. ErrNotFound.
+	JobNamespace(ctx context.Context, id uuid.UUID) (string, error)
 	// ListJobs returns a page of jobs without payloads, newest first.
 	ListJobs(ctx context.Context, q JobQuery) ([]*job.Job, error)
 	// ChangeJob locks a job and its timers, lets decide say what becomes of them, and applies that. An error of decide ends it without effect and is

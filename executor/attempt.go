@@ -1,0 +1,327 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/waterclock-io/waterclock/executor/runlog"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// attempt is one hand-over of a run while this executor holds it: from its delivery until its outcome is in STATUS and its message is acknowledged.
+type attempt struct {
+	e       *Executor
+	raw     *nats.Msg
+	msg     *wirev1.RunMessage
+	run     uuid.UUID
+	started time.Time // monotonic
+	offset  time.Duration
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	lease  atomicTime // from when AckWait counts
+	beatAt atomicTime // last sign of life that was sent
+	fenced atomic.Bool
+	claim  atomic.Int32 // claimNone …
+
+	result    atomic.Pointer[[]byte]
+	logOnce   sync.Once
+	logged    atomic.Pointer[runlog.Log]
+	progressN atomic.Int64
+	sentLive  atomic.Bool
+
+	finishOnce sync.Once
+	finished   atomic.Bool
+	stoppedAt  atomicTime
+}
+
+// States of an attempt's claim.
+const (
+	claimNone int32 = iota
+	claimAsked
+	claimHeld
+)
+
+// leakAfter is how long a handler may go on after its context ended before its attempt is ended without it.
+const leakAfter = 5 * time.Second
+
+// receive takes a delivery for a free slot. It is called by the puller and must not block.
+func (e *Executor) receive(m *nats.Msg) {
+	e.working.Add(1)
+	e.busy.Add(1)
+	go func() {
+		defer e.working.Done()
+		defer e.freeSlot()
+		a := e.open(m)
+		if a == nil {
+			return
+		}
+		if !a.mayStart() {
+			return
+		}
+		a.execute()
+	}()
+}
+
+func (e *Executor) freeSlot() {
+	e.busy.Add(-1)
+	e.mu.Lock()
+	p := e.puller
+	e.mu.Unlock()
+	p.Release(1)
+}
+
+// giveBack returns a delivery that no slot was free for.
+func (e *Executor) giveBack(m *nats.Msg) {
+	e.working.Add(1)
+	go func() {
+		defer e.working.Done()
+		if a := e.open(m); a != nil {
+			a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"})
+		}
+	}()
+}
+
+// open reads a delivery and begins to hold it. It returns nil where there is nothing to execute, having said why to the recorder.
+func (e *Executor) open(m *nats.Msg) *attempt {
+	received := time.Now()
+	meta, err := m.Metadata()
+	if err != nil {
+		e.log.Warn("delivery without JetStream metadata", "subject", m.Subject, "error", err)
+		return nil
+	}
+	msg := new(wirev1.RunMessage)
+	if err := proto.Unmarshal(m.Data, msg); err != nil || len(msg.RunId) != 16 || len(msg.JobId) != 16 {
+		e.bury(m, fmt.Errorf("run message cannot be read: %w", errors.Join(err, fmt.Errorf("ids of %d and %d bytes", len(msg.GetRunId()), len(msg.GetJobId())))))
+		return nil
+	}
+	a := &attempt{e: e, raw: m, msg: msg, run: uuid.UUID(msg.RunId), started: received}
+	a.lease.store(e.trips.last.load())
+	a.beatAt.store(received)
+	// Database time is that of NATS plus what lay between the planner's clock and NATS's when the message was stored.
+	a.offset = time.UnixMicro(msg.PublishedAt).Sub(meta.Timestamp)
+	a.ctx, a.cancel = context.WithCancelCause(context.Background())
+
+	key := heldKey{a.run, msg.Dispatch}
+	e.mu.Lock()
+	_, held := e.attempts[key]
+	if !held {
+		e.attempts[key] = a
+	}
+	e.mu.Unlock()
+	if held {
+		return nil // delivered again to us while we work on it: the work goes on, its lease is kept by its heartbeats
+	}
+	lost := ""
+	switch {
+	case meta.NumDelivered > 1:
+		lost = "delivered before"
+	case meta.Timestamp.After(time.UnixMicro(msg.PublishBy)):
+		lost = "published too late"
+	case time.Until(a.fenceAt()) < e.cfg.Lease.Beat:
+		lost = "held up on its way"
+	}
+	if lost != "" {
+		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost", Message: lost})
+		return nil
+	}
+	return a
+}
+
+// bury moves a message that cannot be read to the dead letters.
+func (e *Executor) bury(m *nats.Msg, why error) {
+	h := nats.Header{}
+	h.Set("Waterclock-Reason", why.Error())
+	h.Set("Waterclock-Subject", m.Subject)
+	if _, err := e.window.PublishWait(e.life, streams.DeadSubject("run", ""), h, m.Data); err != nil {
+		e.log.Warn("cannot move a message to the dead letters", "subject", m.Subject, "error", err)
+		return
+	}
+	e.log.Warn("message moved to the dead letters", "subject", m.Subject, "error", why)
+	_ = m.Ack() //nolint:errcheck // delivered again, it is buried again
+}
+
+// mayStart settles whether this executor is the one to run the hand-over.
+func (a *attempt) mayStart() bool {
+	meta, err := a.raw.Metadata()
+	if err != nil {
+		a.drop()
+		return false
+	}
+	wait, older := a.e.trips.older(meta.Timestamp)
+	if !older {
+		return true
+	}
+	// The server may have delivered this to another executor and forgotten it in a crash.
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-a.ctx.Done():
+			a.drop()
+			return false
+		}
+	}
+	if !a.claimNow() {
+		a.drop()
+		return false
+	}
+	return true
+}
+
+func (a *attempt) execute() {
+	e, msg := a.e, a.msg
+	handler, ok := e.cfg.Handlers[msg.Kind]
+	if !ok {
+		// Each bounce waits longer, so that a run that only other executors of the queue can take does not spin.
+		delay := time.Duration(min(5<<min(msg.Dispatch-int64(msg.Attempt), 8), 1000)) * time.Millisecond
+		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "unknown_kind", Delay: delay.Microseconds()})
+		return
+	}
+	limit, cause := time.Duration(msg.AttemptTimeout)*time.Microsecond, ErrTimeout
+	if left := time.Duration(msg.DeadlineLeft) * time.Microsecond; left > 0 && left < limit {
+		limit, cause = left, ErrDeadline
+	}
+	run := &Run{
+		JobID: uuid.UUID(msg.JobId), ID: a.run, Namespace: msg.Namespace, Name: msg.Name, Kind: msg.Kind, Queue: msg.Queue, Priority: msg.Priority,
+		Payload: msg.Payload, Labels: msg.Labels, Attempt: msg.Attempt, MaxAttempts: msg.MaxAttempts, Dispatch: msg.Dispatch,
+		ScheduledAt: time.UnixMicro(msg.ScheduledAt).UTC(), Civil: msg.Civil, a: a,
+	}
+	a.started = time.Now()
+	e.cfg.Metrics.startLag.WithLabelValues(msg.Queue, msg.Priority).Observe(a.dbTime(a.started).Sub(time.UnixMicro(msg.DueAt)).Seconds())
+	ctx, stop := context.WithDeadlineCause(context.WithValue(a.ctx, runKey{}, run), a.started.Add(limit), cause)
+	watch := context.AfterFunc(ctx, func() { a.stoppedAt.store(time.Now()) })
+	err := call(ctx, handler, run)
+	watch()
+	why := context.Cause(ctx)
+	stop()
+	a.conclude(err, why)
+}
+
+// call runs a handler and turns a panic into an error.
+func call(ctx context.Context, h Handler, run *Run) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(run.Stderr(), "panic: %v\n%s", p, debug.Stack()) //nolint:errcheck // the log takes all
+			err = WithCode(fmt.Errorf("handler panicked: %v", p), "panic", 0)
+		}
+	}()
+	return h(ctx, run)
+}
+
+// conclude says how the attempt ended: by what the handler returned, and by why it was stopped where it was.
+func (a *attempt) conclude(err, why error) {
+	s := &wirev1.Status{Reason: "ok"}
+	switch {
+	case errors.Is(why, ErrLeaseLost):
+		a.drop() // another may be at it; nothing is said
+		return
+	case err == nil:
+		s.Kind = wirev1.StatusKind_STATUS_KIND_SUCCEEDED
+		if !a.keepResult(s) {
+			break
+		}
+	case errors.Is(why, ErrCancelled):
+		s.Kind, s.Reason = wirev1.StatusKind_STATUS_KIND_CANCELLED, "cancelled"
+	case errors.Is(why, ErrDraining):
+		s.Kind, s.Reason = wirev1.StatusKind_STATUS_KIND_RELEASED, "drained"
+	case errors.Is(why, ErrDeadline):
+		s.Kind, s.Reason, s.Message = wirev1.StatusKind_STATUS_KIND_FAILED, "deadline", ErrDeadline.Error()
+	case errors.Is(why, ErrTimeout):
+		s.Kind, s.Reason, s.Message, s.Retriable = wirev1.StatusKind_STATUS_KIND_FAILED, "timeout", ErrTimeout.Error(), true
+	default:
+		describe(s, err)
+		a.keepResult(s)
+	}
+	a.keepLog(s)
+	a.end(s)
+}
+
+// describe fills in what a handler's error says.
+func describe(s *wirev1.Status, err error) {
+	s.Kind, s.Reason, s.Message, s.Retriable = wirev1.StatusKind_STATUS_KIND_FAILED, "error", cut(err.Error(), maxMessage), true
+	var o *outcome
+	if !errors.As(err, &o) {
+		return
+	}
+	if o.snooze {
+		s.Kind, s.Reason = wirev1.StatusKind_STATUS_KIND_SNOOZED, "snoozed"
+	}
+	if o.fatal {
+		s.Retriable, s.Reason = false, "fatal"
+	}
+	if o.reason != "" {
+		s.Reason = o.reason
+	}
+	s.Code, s.Delay = o.code, o.delay.Microseconds()
+}
+
+// maxMessage bounds what an error may leave in history.
+const maxMessage = 4 << 10
+
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return string(bytes.ToValidUTF8([]byte(s[:limit]), nil)) + "…"
+}
+
+// end reports an outcome; the message is acknowledged when STATUS has it. Only the first call counts.
+func (a *attempt) end(s *wirev1.Status) {
+	a.finishOnce.Do(func() {
+		a.finished.Store(true)
+		now := time.Now()
+		s.Ticket = a.msg.Ticket
+		s.StartedAt, s.EndedAt = a.dbTime(a.started).UnixMicro(), a.dbTime(now).UnixMicro()
+		a.e.cfg.Metrics.attempts.WithLabelValues(a.msg.Queue, a.msg.Kind, s.Reason).Inc()
+		if s.Kind == wirev1.StatusKind_STATUS_KIND_SUCCEEDED || s.Kind == wirev1.StatusKind_STATUS_KIND_FAILED {
+			a.e.cfg.Metrics.runTime.WithLabelValues(a.msg.Queue, a.msg.Kind).Observe(now.Sub(a.started).Seconds())
+		}
+		a.e.outbox.add(s, func() {
+			// Past the fence the message may be another's: an acknowledgement would act on its delivery.
+			if !a.fenced.Load() && time.Now().Before(a.fenceAt()) {
+				_ = a.raw.Ack() //nolint:errcheck // delivered again, it is answered with lost, which SQL refuses
+			}
+			a.forget()
+		})
+	})
+}
+
+// drop lets go of an attempt without a word.
+func (a *attempt) drop() {
+	a.finishOnce.Do(func() {
+		a.finished.Store(true)
+		a.forget()
+	})
+}
+
+func (a *attempt) forget() {
+	a.cancel(context.Canceled)
+	a.e.mu.Lock()
+	defer a.e.mu.Unlock()
+	key := heldKey{a.run, a.msg.Dispatch}
+	if a.e.attempts[key] == a {
+		delete(a.e.attempts, key)
+	}
+}
+
+// dbTime puts a moment of this process into database time.
+func (a *attempt) dbTime(at time.Time) time.Time {
+	return a.e.trips.serverTime(at).Add(a.offset).Round(0)
+}
+
+func (a *attempt) fenceAt() time.Time {
+	return a.lease.load().Add(a.e.cfg.Lease.AckWait - a.e.cfg.Lease.Margin)
+}

@@ -1,0 +1,455 @@
+// Package executor works on runs: it is the library for workers in Go, and the executor role of the waterclock binary is made of it.
+//
+// An executor pulls runs of its queues for as many slots as are free, calls the Handler of their kind, keeps their leases alive, and reports how they ended. It
+// knows NATS only: no SQL. It never executes a message that was delivered before, and stops what it works on before its lease can be over; see
+// docs/architecture.md, "Execute".
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/job"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// Defaults of a Config.
+const (
+	DefaultSlots      = 16
+	DefaultAckWait    = 10 * time.Second
+	DefaultBeat       = 3 * time.Second
+	DefaultMargin     = 2 * time.Second
+	DefaultDrainGrace = 30 * time.Second
+	// MaxInlineResult is the largest result, in bytes, that is kept in history itself.
+	MaxInlineResult = 16 << 10
+	// MaxResult is the largest result, in bytes, that is kept at all; a larger one fails the attempt.
+	MaxResult = 10 << 20
+)
+
+// Lease says how an executor keeps its hold on the runs it works on.
+type Lease struct {
+	// AckWait is how long a run is left alone without a sign of life: short means quick recovery, long means that running work outlives an outage of NATS.
+	AckWait time.Duration
+	// Beat is the time between two signs of life.
+	Beat time.Duration
+	// Margin is how long before the end of AckWait the executor stops what it could not confirm.
+	Margin time.Duration
+}
+
+// Blobs keeps what is too large for history.
+type Blobs interface {
+	// Put stores content under a key and returns when it is durable.
+	Put(ctx context.Context, key string, content []byte) error
+}
+
+// Config says what an executor works on. Zero fields mean the defaults.
+type Config struct {
+	// Conn is the connection to NATS. It should keep no reconnect buffer (see streams.Connect). The executor does not close it.
+	Conn *nats.Conn
+	// Queues that it serves; left out, the shared queue "default".
+	Queues []streams.Queue
+	// Slots is how many runs it works on at once.
+	Slots int
+	// Handlers by kind. All executors of a queue should have the same kinds: a run that comes to one without its kind is handed on with a delay.
+	Handlers map[string]Handler
+	// Labels tell users of the registry what is special about this executor.
+	Labels map[string]string
+	Lease  Lease
+	// DrainGrace is how long Stop lets running work go on before it is stopped and given back.
+	DrainGrace time.Duration
+	// LogLimit is how many bytes of each output stream of a run are kept; 1 MiB by default.
+	LogLimit int
+	// Blobs keeps logs and large results; nil means that neither is kept.
+	Blobs   Blobs
+	Logger  *slog.Logger
+	Metrics *Metrics
+	// Version is shown in the registry.
+	Version string
+}
+
+var kindPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (c *Config) setDefaults() error {
+	if c.Conn == nil {
+		return errors.New("executor: Conn is missing")
+	}
+	if len(c.Handlers) == 0 {
+		return errors.New("executor: Handlers is empty; allowed: at least one kind")
+	}
+	for kind := range c.Handlers {
+		if !kindPattern.MatchString(kind) {
+			return fmt.Errorf("executor: kind %q given; allowed: letters, digits, _ and -, at most 64", kind)
+		}
+	}
+	if len(c.Queues) == 0 {
+		c.Queues = []streams.Queue{{Namespace: job.SharedNamespace, Name: job.DefaultQueue}}
+	}
+	if c.Slots == 0 {
+		c.Slots = DefaultSlots
+	}
+	if c.Slots < 0 || c.Slots > 100_000 {
+		return fmt.Errorf("executor: %d slots given; allowed: 1 to 100000", c.Slots)
+	}
+	setDuration(&c.Lease.AckWait, DefaultAckWait)
+	setDuration(&c.Lease.Beat, DefaultBeat)
+	setDuration(&c.Lease.Margin, DefaultMargin)
+	if c.Lease.Beat+c.Lease.Margin >= c.Lease.AckWait {
+		return fmt.Errorf("executor: beat %s and margin %s given; allowed: together less than ack wait %s", c.Lease.Beat, c.Lease.Margin, c.Lease.AckWait)
+	}
+	setDuration(&c.DrainGrace, DefaultDrainGrace)
+	if c.LogLimit == 0 {
+		c.LogLimit = 1 << 20
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	return nil
+}
+
+func setDuration(d *time.Duration, def time.Duration) {
+	if *d <= 0 {
+		*d = def
+	}
+}
+
+// Executor works on runs from Start to Stop.
+type Executor struct {
+	cfg    Config
+	id     string
+	log    *slog.Logger
+	js     jetstream.JetStream
+	window *streams.Window
+	outbox *outbox
+	notify *streams.Notifier
+	trips  trips
+
+	mu       sync.Mutex
+	attempts map[heldKey]*attempt
+	puller   *streams.Puller
+	runs     streams.Runs
+	draining bool
+
+	busy     atomic.Int32
+	started  atomic.Bool
+	life     context.Context
+	end      context.CancelFunc
+	subs     []*nats.Subscription
+	loops    sync.WaitGroup
+	working  sync.WaitGroup
+	renew    chan struct{} // the stream may have changed
+	stopOnce sync.Once
+	stopped  chan struct{}
+}
+
+type heldKey struct {
+	run      uuid.UUID
+	dispatch int64
+}
+
+// New checks a Config and returns an executor that is not running.
+func New(cfg Config) (*Executor, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	id := executorID()
+	js, err := jetstream.New(cfg.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("executor: %w", err)
+	}
+	life, end := context.WithCancel(context.Background())
+	return &Executor{
+		cfg: cfg, id: id, log: cfg.Logger.With("executor", id), js: js, notify: streams.NewNotifier(cfg.Conn, cfg.Logger),
+		attempts: make(map[heldKey]*attempt), life: life, end: end, renew: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}, nil
+}
+
+// executorID names a process for as long as it lives: host, pid and a random tail, in characters that subjects carry.
+func executorID() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "host"
+	}
+	clean := make([]byte, 0, 32)
+	for i := 0; i < len(host) && len(clean) < 32; i++ {
+		c := host[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' {
+			clean = append(clean, c)
+		} else {
+			clean = append(clean, '-')
+		}
+	}
+	return string(clean) + "-" + strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:6]
+}
+
+// ID names this executor in history, in the registry and in subjects.
+func (e *Executor) ID() string { return e.id }
+
+// Start connects to the streams and begins to work. It waits for the streams to exist until ctx ends. It must be called once.
+func (e *Executor) Start(ctx context.Context) error {
+	if e.started.Swap(true) {
+		return errors.New("executor: started already")
+	}
+	window, err := streams.NewWindow(e.cfg.Conn, 4*e.cfg.Slots+1024, 5*time.Second)
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	e.window = window
+	e.outbox = newOutbox(e)
+	runs, err := e.discover(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.trips.begin(ctx, e.cfg.Conn, e.js, runs); err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	control, err := streams.OnControl(e.cfg.Conn, e.id, e.obey)
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	roll, err := streams.OnRollCall(e.cfg.Conn, e.beat)
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	e.subs = append(control, roll)
+	if err := e.pull(ctx, runs); err != nil {
+		return err
+	}
+	e.beat()
+	e.loops.Go(e.outbox.run)
+	e.loops.Go(e.keepLeases)
+	e.loops.Go(func() { e.trips.run(e.life, e.cfg.Conn, e.js, e.currentRuns) })
+	e.loops.Go(e.sayHello)
+	e.loops.Go(e.followStream)
+	e.log.Info("executor is ready", "slots", e.cfg.Slots, "kinds", e.kinds(), "stream", runs.Name)
+	return nil
+}
+
+func (e *Executor) discover(ctx context.Context) (streams.Runs, error) {
+	told := false
+	for {
+		runs, err := streams.Discover(ctx, e.js)
+		if err == nil {
+			return runs, nil
+		}
+		if !told {
+			e.log.Info("waiting for the streams", "reason", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return streams.Runs{}, fmt.Errorf("executor: waiting for the streams: %w", err)
+		case <-e.life.Done():
+			return streams.Runs{}, fmt.Errorf("executor: %w", ErrDraining)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+func (e *Executor) pull(ctx context.Context, runs streams.Runs) error {
+	p, err := streams.NewPuller(ctx, e.cfg.Conn, e.js, runs, streams.PullConfig{
+		Queues: e.cfg.Queues, Slots: e.cfg.Slots, AckWait: e.cfg.Lease.AckWait, Hold: holdSurplus,
+		Deliver: e.receive, Surplus: e.giveBack, Gone: e.streamGone, Logger: e.log,
+	})
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	e.mu.Lock()
+	e.puller, e.runs = p, runs
+	e.mu.Unlock()
+	return nil
+}
+
+// holdSurplus is how long a delivery without a slot waits for one here before it is given back to the planner.
+const holdSurplus = 50 * time.Millisecond
+
+func (e *Executor) currentRuns() streams.Runs {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.runs
+}
+
+func (e *Executor) streamGone() {
+	select {
+	case e.renew <- struct{}{}:
+	default:
+	}
+}
+
+// followStream notices when RUNS was made anew, stops what was handed out by the old one, and pulls from the new.
+func (e *Executor) followStream() {
+	tick := time.NewTicker(15 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-e.renew:
+		case <-tick.C:
+		}
+		runs, err := streams.Discover(e.life, e.js)
+		if err != nil || runs == e.currentRuns() {
+			continue
+		}
+		e.log.Warn("RUNS is another one now: stopping what the old one handed out", "stream", runs.Name)
+		e.mu.Lock()
+		old, draining := e.puller, e.draining
+		for _, a := range e.attempts {
+			a.cancel(ErrLeaseLost)
+		}
+		e.mu.Unlock()
+		if draining {
+			return
+		}
+		old.Stop()
+		e.working.Wait()
+		if err := e.pull(e.life, runs); err != nil {
+			e.log.Warn("cannot pull from the new stream yet", "error", err)
+			e.streamGone()
+		}
+	}
+}
+
+// Reconnected is to be called after the connection was lost and is back: pulls are made anew, and what is worked on is claimed.
+func (e *Executor) Reconnected() {
+	if !e.started.Load() {
+		return
+	}
+	e.mu.Lock()
+	p := e.puller
+	e.mu.Unlock()
+	e.trips.reconnected()
+	if p != nil {
+		p.Reset()
+	}
+	e.claimAll()
+	e.streamGone()
+}
+
+// Stop drains: nothing new is taken, what runs may end within the grace time or until ctx ends, the rest is stopped and given back. It may be called more
+// than once, and without Start.
+func (e *Executor) Stop(ctx context.Context) {
+	if !e.started.Load() {
+		return
+	}
+	e.stopOnce.Do(func() {
+		defer close(e.stopped)
+		e.mu.Lock()
+		e.draining = true
+		p := e.puller
+		e.mu.Unlock()
+		e.beat()
+		if p != nil {
+			p.Stop()
+		}
+		idle := make(chan struct{})
+		go func() {
+			e.working.Wait()
+			close(idle)
+		}()
+		grace := time.NewTimer(e.cfg.DrainGrace)
+		defer grace.Stop()
+		select {
+		case <-idle:
+		case <-grace.C:
+			e.cancelAll(ErrDraining)
+		case <-ctx.Done():
+			e.cancelAll(ErrDraining)
+		}
+		select {
+		case <-idle:
+		case <-time.After(e.cfg.Lease.AckWait):
+			e.log.Warn("handlers ignore that they were stopped; leaving them", "count", e.busy.Load())
+		}
+		e.outbox.flush(5 * time.Second)
+		e.end()
+		for _, s := range e.subs {
+			_ = s.Unsubscribe() //nolint:errcheck // fails only on a closed connection
+		}
+		e.window.Close()
+		e.loops.Wait()
+	})
+	<-e.stopped
+}
+
+func (e *Executor) cancelAll(cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, a := range e.attempts {
+		a.cancel(cause)
+	}
+}
+
+// obey stops a hand-over that it is told to.
+func (e *Executor) obey(c *wirev1.Control) {
+	run, err := uuid.FromBytes(c.RunId)
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for k, a := range e.attempts {
+		if k.run == run && k.dispatch <= c.Dispatch {
+			cause := ErrCancelled
+			if c.Reason == ControlRefused {
+				cause = ErrLeaseLost
+			}
+			a.cancel(cause)
+		}
+	}
+}
+
+// ControlRefused is the reason of an order about a hand-over that SQL does not know (any more): its outcome is wanted by nobody.
+const ControlRefused = "refused"
+
+// sayHello keeps this executor in the registry.
+func (e *Executor) sayHello() {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+			e.beat()
+		}
+	}
+}
+
+func (e *Executor) beat() {
+	h := &wirev1.Heartbeat{
+		Executor: e.id, Pid: int32(os.Getpid()), Slots: int32(e.cfg.Slots), Busy: e.busy.Load(), Kinds: e.kinds(), //nolint:gosec // small
+		Labels: e.cfg.Labels, Version: e.cfg.Version,
+	}
+	h.Host, _ = os.Hostname() //nolint:errcheck // then it is empty
+	for _, q := range e.cfg.Queues {
+		h.Queues = append(h.Queues, q.Namespace+"/"+q.Name)
+	}
+	e.mu.Lock()
+	h.Draining = e.draining
+	for k, a := range e.attempts {
+		h.Held = append(h.Held, &wirev1.Held{RunId: k.run[:], Dispatch: k.dispatch, Shard: a.msg.Shard, DueAt: a.msg.DueAt})
+	}
+	e.mu.Unlock()
+	e.notify.Heartbeat(h)
+}
+
+func (e *Executor) kinds() []string { return slices.Sorted(maps.Keys(e.cfg.Handlers)) }

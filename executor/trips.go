@@ -1,0 +1,108 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// trips measures round trips on the connection. What arrives after the answer of a trip was sent by the server after the trip began: so the start of the last
+// completed trip is the earliest moment at which a delivery's lease can have begun, whatever this process slept or the link held back.
+type trips struct {
+	last atomicTime // start of the last completed trip
+
+	mu        sync.Mutex
+	offset    time.Duration // server clock minus this machine's
+	connected time.Time     // server clock, when this connection began
+	since     time.Time     // this machine's clock, when this connection began
+	stale     bool          // connected is of the connection before
+}
+
+const (
+	tripEvery   = time.Second
+	tripTimeout = 3 * time.Second
+	offsetEvery = 10 // trips
+	// settle is how long after connecting nobody starts a message older than the connection: whoever worked on it before claims it in that time.
+	settle = 2 * time.Second
+)
+
+func (t *trips) begin(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs streams.Runs) error {
+	if err := t.trip(nc); err != nil {
+		return err
+	}
+	return t.readOffset(ctx, js, runs)
+}
+
+func (t *trips) trip(nc *nats.Conn) error {
+	start := time.Now()
+	if err := nc.FlushTimeout(tripTimeout); err != nil {
+		return fmt.Errorf("no answer from NATS: %w", err)
+	}
+	t.last.store(start)
+	return nil
+}
+
+func (t *trips) readOffset(ctx context.Context, js jetstream.JetStream, runs streams.Runs) error {
+	ctx, cancel := context.WithTimeout(ctx, tripTimeout)
+	defer cancel()
+	start := time.Now()
+	state, err := streams.PollRuns(ctx, js, runs)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.offset = state.ServerTime.Sub(start.Add(time.Since(start) / 2))
+	if t.connected.IsZero() || t.stale {
+		t.connected, t.since, t.stale = state.ServerTime, start, false
+	}
+	return nil
+}
+
+// reconnected makes every message that is stored by now an older one.
+func (t *trips) reconnected() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stale, t.since = true, time.Now()
+}
+
+func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs func() streams.Runs) {
+	tick := time.NewTicker(tripEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		t.mu.Lock()
+		stale := t.stale
+		t.mu.Unlock()
+		if t.trip(nc) == nil && (stale || n%offsetEvery == 0) {
+			_ = t.readOffset(ctx, js, runs()) //nolint:errcheck // tried again with the next trip
+		}
+	}
+}
+
+// older tells whether a message was stored before this connection began, and if so how long to wait before it may be claimed.
+func (t *trips) older(stored time.Time) (wait time.Duration, older bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stale && stored.After(t.connected) {
+		return 0, false
+	}
+	return max(time.Until(t.since.Add(settle)), 0), true
+}
+
+// serverTime returns the clock of the NATS server.
+func (t *trips) serverTime(at time.Time) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return at.Add(t.offset)
+}

@@ -1,0 +1,250 @@
+package planner
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// entry is a row that is due soon, from when it is read until it is marked or found changed.
+type entry struct {
+	row   store.DueRow
+	lane  *lane
+	index int // in the heap of what is to come; -1 = not there
+}
+
+// upcoming is a heap of rows by due time, and by priority among those due at one instant.
+type upcoming []*entry
+
+func (h upcoming) Len() int { return len(h) }
+func (h upcoming) Less(i, j int) bool {
+	a, b := &h[i].row, &h[j].row
+	if c := a.DueAt.Compare(b.DueAt); c != 0 {
+		return c < 0
+	}
+	return a.Priority < b.Priority
+}
+func (h upcoming) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push is for container/heap.
+func (h *upcoming) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop is for container/heap.
+func (h *upcoming) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	e.index = -1
+	return e
+}
+
+// fifo is a queue of entries that gives memory back as it is emptied.
+type fifo struct {
+	items []*entry
+	head  int
+}
+
+func (f *fifo) push(e *entry) { f.items = append(f.items, e) }
+func (f *fifo) empty() bool   { return f.head == len(f.items) }
+func (f *fifo) len() int      { return len(f.items) - f.head }
+
+func (f *fifo) pop() *entry {
+	e := f.items[f.head]
+	f.items[f.head] = nil
+	f.head++
+	if f.head == len(f.items) {
+		f.items, f.head = f.items[:0], 0
+	} else if f.head > 1024 && f.head*2 > len(f.items) {
+		f.items = append(f.items[:0], f.items[f.head:]...)
+		f.head = 0
+	}
+	return e
+}
+
+// lane holds what is ready for one queue at one priority. Namespaces of a shared queue take turns, so that one's flood does not hold up another's run.
+type lane struct {
+	streams.Lane
+	turns []string
+	turn  int
+	ready map[string]*fifo
+	count int // ready, over all namespaces
+	// queued counts hand-overs that no executor has begun yet: marked, or about to be.
+	queued int
+	// held are rows whose kind no executor of the queue offers now, by kind.
+	held map[string]*fifo
+}
+
+func newLane(l streams.Lane) *lane {
+	return &lane{Lane: l, ready: map[string]*fifo{}, held: map[string]*fifo{}}
+}
+
+func (l *lane) push(e *entry) {
+	f := l.ready[e.row.Namespace]
+	if f == nil {
+		f = &fifo{}
+		l.ready[e.row.Namespace] = f
+		l.turns = append(l.turns, e.row.Namespace)
+	}
+	f.push(e)
+	l.count++
+}
+
+// pop returns the next row, of the namespace whose turn it is. A namespace without rows leaves the round.
+func (l *lane) pop() *entry {
+	for len(l.turns) > 0 {
+		l.turn %= len(l.turns)
+		ns := l.turns[l.turn]
+		f := l.ready[ns]
+		if f.empty() {
+			delete(l.ready, ns)
+			l.turns = append(l.turns[:l.turn], l.turns[l.turn+1:]...)
+			continue
+		}
+		l.turn++
+		l.count--
+		return f.pop()
+	}
+	return nil
+}
+
+func (l *lane) hold(e *entry) {
+	f := l.held[e.row.Kind]
+	if f == nil {
+		f = &fifo{}
+		l.held[e.row.Kind] = f
+	}
+	f.push(e)
+}
+
+func (l *lane) heldCount() int {
+	n := 0
+	for _, f := range l.held {
+		n += f.len()
+	}
+	return n
+}
+
+// board is every lane, most urgent first, with what is to come.
+type board struct {
+	entries  map[uuid.UUID]*entry
+	upcoming upcoming
+	lanes    map[streams.Lane]*lane
+	order    [job.Low + 1][]*lane
+	turn     int
+}
+
+func newBoard() *board {
+	return &board{entries: map[uuid.UUID]*entry{}, lanes: map[streams.Lane]*lane{}}
+}
+
+func (b *board) lane(l streams.Lane) *lane {
+	ln := b.lanes[l]
+	if ln == nil {
+		ln = newLane(l)
+		b.lanes[l] = ln
+		if l.Priority >= job.Critical && l.Priority <= job.Low {
+			b.order[l.Priority] = append(b.order[l.Priority], ln)
+		}
+	}
+	return ln
+}
+
+// add takes a row that was read or woken. A row that is known already is replaced where the new one is of a later version.
+func (b *board) add(r store.DueRow) {
+	if old, ok := b.entries[r.RunID]; ok {
+		if r.Version > old.row.Version || r.Dispatch > old.row.Dispatch || !r.DueAt.Equal(old.row.DueAt) {
+			b.replace(old, r)
+		}
+		return
+	}
+	e := &entry{row: r, lane: b.lane(laneOf(&r.Timer)), index: -1}
+	b.entries[r.RunID] = e
+	heap.Push(&b.upcoming, e)
+}
+
+// replace lets a changed row take its place among what is to come. One that is ready or held already stays as it was: its mark will be refused, and the
+// next read brings the new one.
+func (b *board) replace(old *entry, r store.DueRow) {
+	if old.index < 0 {
+		return
+	}
+	heap.Remove(&b.upcoming, old.index)
+	delete(b.entries, r.RunID)
+	b.add(r)
+}
+
+func laneOf(t *store.Timer) streams.Lane {
+	return streams.Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
+}
+
+func (b *board) forget(run uuid.UUID) { delete(b.entries, run) }
+
+// next returns the due time of the first row that is to come.
+func (b *board) next() (time.Time, bool) {
+	if len(b.upcoming) == 0 {
+		return time.Time{}, false
+	}
+	return b.upcoming[0].row.DueAt, true
+}
+
+// popDue takes the first row that is to come out of the heap if it is due by a time.
+func (b *board) popDue(by time.Time) *entry {
+	if len(b.upcoming) == 0 || b.upcoming[0].row.DueAt.After(by) {
+		return nil
+	}
+	return heap.Pop(&b.upcoming).(*entry)
+}
+
+// take removes up to n ready rows, the most urgent first, of lanes that have fewer than limit hand-overs waiting. Queues of one priority take turns.
+func (b *board) take(n, limit int) []*entry {
+	var out []*entry
+	for _, p := range job.Priorities {
+		lanes := b.order[p]
+		blocked := 0
+		for len(out) < n && len(lanes) > 0 && blocked < len(lanes) {
+			b.turn++
+			l := lanes[b.turn%len(lanes)]
+			if l.count == 0 || l.queued >= limit {
+				blocked++
+				continue
+			}
+			blocked = 0
+			// A handful per turn: as fair, and cheaper than one.
+			for range 16 {
+				if len(out) == n || l.count == 0 || l.queued >= limit {
+					break
+				}
+				l.queued++
+				out = append(out, l.pop())
+			}
+		}
+	}
+	return out
+}
+
+// drop forgets everything of a shard.
+func (b *board) drop(shard int32) {
+	for id, e := range b.entries {
+		if e.row.Shard != shard {
+			continue
+		}
+		if e.index >= 0 {
+			heap.Remove(&b.upcoming, e.index)
+			delete(b.entries, id)
+		}
+	}
+	// What is ready or held is refused by its mark if the new owner was quicker, and does no harm if not.
+}

@@ -1,0 +1,46 @@
+package planner
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics are what a planner counts.
+type Metrics struct {
+	marks        prometheus.Histogram
+	reads        prometheus.Histogram
+	dispatched   prometheus.Counter
+	skipped      *prometheus.CounterVec
+	lost         prometheus.Counter
+	stuck        prometheus.Counter
+	mended       prometheus.Counter
+	shardChanges prometheus.Counter
+	shards       prometheus.Gauge
+	inStream     prometheus.Gauge
+	depth        *prometheus.GaugeVec
+	oldest       *prometheus.GaugeVec
+}
+
+// NewMetrics returns metrics that are registered where reg is not nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	buckets := prometheus.ExponentialBuckets(.0005, 2, 14)
+	m := &Metrics{
+		marks:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waterclock_mark_seconds", Help: "How long a batch took to mark.", Buckets: buckets}),
+		reads:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waterclock_read_due_seconds", Help: "How long a page of due rows took to read.", Buckets: buckets}),
+		dispatched:   prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_marked_total", Help: "Rows that were offered to be marked."}),
+		skipped:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "waterclock_skipped_total", Help: "Occurrences not run, by reason."}, []string{"reason"}),
+		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_lost_handovers_total", Help: "Hand-overs found lost by the watch."}),
+		stuck:        prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_stuck_messages_total", Help: "Messages deleted because their consumer passed them over."}),
+		mended:       prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_mended_series_total", Help: "Series whose next occurrence was missing."}),
+		shardChanges: prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_shard_changes_total", Help: "Shards taken or given away."}),
+		shards:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "waterclock_shards_owned", Help: "Shards that this planner plans."}),
+		inStream:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "waterclock_runs_in_stream", Help: "Messages in RUNS."}),
+		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_queue_depth", Help: "Due runs that no executor has begun, by queue and priority.",
+		}, []string{"namespace", "queue", "priority"}),
+		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "waterclock_queue_oldest_age_seconds", Help: "How long the oldest of them is over its time.",
+		}, []string{"namespace", "queue", "priority"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.marks, m.reads, m.dispatched, m.skipped, m.lost, m.stuck, m.mended, m.shardChanges, m.shards, m.inStream, m.depth, m.oldest)
+	}
+	return m
+}

@@ -1,0 +1,226 @@
+package planner
+
+import (
+	"context"
+	"time"
+
+	"github.com/waterclock-io/waterclock/store"
+)
+
+const (
+	readEvery = time.Second
+	// lookBack is how far back what is over its time is read each second: longer than any transaction may take to commit, so that no row that was committed
+	// late stays behind the planner's place.
+	lookBack = time.Minute
+	// readPage is how many rows one read returns over all shards, and readPages how many reads follow each other before others have their turn.
+	readPage  = 4000
+	readPages = 20
+)
+
+// nudge makes the reader look at once for rows that are over their time.
+func (p *Planner) nudge() {
+	select {
+	case p.nudges <- struct{}{}:
+	default:
+	}
+}
+
+func (p *Planner) nudgeLater() { time.AfterFunc(200*time.Millisecond, p.nudge) }
+
+// read brings due rows to the core: each second what is over its time and what comes within the horizon, and at a nudge the former at once.
+func (p *Planner) read() {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		ahead := false
+		select {
+		case <-p.life.Done():
+			return
+		case <-tick.C:
+			ahead = true
+		case <-p.nudges:
+		}
+		if err := p.readOverdue(); err != nil {
+			p.readFailed(err)
+			continue
+		}
+		if !ahead {
+			continue
+		}
+		if err := p.readAhead(); err != nil {
+			p.readFailed(err)
+		}
+	}
+}
+
+func (p *Planner) readFailed(err error) {
+	if p.life.Err() == nil {
+		p.log.Warn("cannot read due rows; trying again in a second", "error", err)
+	}
+}
+
+// ask runs a question in the core and waits for its answer.
+func ask[T any](p *Planner, f func() T) (T, bool) {
+	got := make(chan T, 1)
+	p.do(func() { got <- f() })
+	select {
+	case v := <-got:
+		return v, true
+	case <-p.life.Done():
+		var zero T
+		return zero, false
+	}
+}
+
+// readOverdue reads what should have been handed out already: rows whose wake was lost, that came back, that were committed late, or that waited for an owner.
+func (p *Planner) readOverdue() error {
+	now := p.clock.Now()
+	cursors, ok := ask(p, func() []store.ShardCursor {
+		p.roomAgain()
+		out := make([]store.ShardCursor, 0, len(p.owned))
+		for _, o := range p.owned {
+			from := now.Add(-lookBack)
+			if !o.overdue.IsZero() && o.overdue.Before(from) {
+				from = o.overdue
+			}
+			out = append(out, store.ShardCursor{Shard: o.ID, From: store.TimerKey{Shard: o.ID, DueAt: from}})
+		}
+		return out
+	})
+	if !ok {
+		return nil
+	}
+	done, err := p.readPages(cursors, now.Add(p.cfg.MarkAhead))
+	if err != nil {
+		return err
+	}
+	p.do(func() {
+		for _, c := range done {
+			o := p.owned[c.Shard]
+			if o == nil {
+				continue
+			}
+			// From here on the forward cursor has seen everything before; until then an old backlog is read on from where this read came to.
+			if c.From.DueAt.Before(now.Add(-lookBack)) {
+				o.overdue = c.From.DueAt
+			} else {
+				o.overdue = time.Time{}
+			}
+		}
+	})
+	return nil
+}
+
+// roomAgain lets rows that were passed over be read again, once lanes have drained.
+func (p *Planner) roomAgain() {
+	if p.rescan.IsZero() {
+		return
+	}
+	for _, l := range p.board.lanes {
+		if l.count+l.heldCount() < p.cfg.LaneLimit {
+			for _, o := range p.owned {
+				if o.overdue.IsZero() || p.rescan.Before(o.overdue) {
+					o.overdue = p.rescan
+				}
+				if p.rescan.Before(o.cursor.DueAt) {
+					o.cursor = store.TimerKey{Shard: o.ID, DueAt: p.rescan}
+				}
+			}
+			p.rescan = time.Time{}
+			return
+		}
+	}
+}
+
+// readAhead moves the forward cursor to the horizon.
+func (p *Planner) readAhead() error {
+	until := p.clock.Now().Add(p.cfg.Horizon)
+	cursors, ok := ask(p, func() []store.ShardCursor {
+		out := make([]store.ShardCursor, 0, len(p.owned))
+		for _, o := range p.owned {
+			out = append(out, store.ShardCursor{Shard: o.ID, From: o.cursor})
+		}
+		return out
+	})
+	if !ok {
+		return nil
+	}
+	done, err := p.readPages(cursors, until)
+	if err != nil {
+		return err
+	}
+	p.do(func() {
+		for _, c := range done {
+			if o := p.owned[c.Shard]; o != nil && c.From.Compare(o.cursor) > 0 {
+				o.cursor = c.From
+			}
+		}
+	})
+	return nil
+}
+
+// readPages reads shards from their cursors up to a time, page by page, and returns how far it came in each.
+func (p *Planner) readPages(cursors []store.ShardCursor, until time.Time) ([]store.ShardCursor, error) {
+	done := make(map[int32]store.ShardCursor, len(cursors))
+	open := cursors
+	for page := 0; len(open) > 0 && page < readPages; page++ {
+		limit := max(readPage/len(open), 16)
+		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+		begun := time.Now()
+		rows, err := p.cfg.Store.ReadDue(ctx, open, until, limit)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		p.cfg.Metrics.reads.Observe(time.Since(begun).Seconds())
+		count := make(map[int32]int, len(open))
+		last := make(map[int32]store.TimerKey, len(open))
+		for i := range rows {
+			k := rows[i].TimerKey
+			count[k.Shard]++
+			if k.Compare(last[k.Shard]) > 0 || count[k.Shard] == 1 {
+				last[k.Shard] = k
+			}
+		}
+		p.do(func() { p.merge(rows) })
+		var full []store.ShardCursor
+		for _, c := range open {
+			if count[c.Shard] < limit {
+				done[c.Shard] = store.ShardCursor{Shard: c.Shard, From: store.TimerKey{Shard: c.Shard, DueAt: until}}
+				continue
+			}
+			next := store.ShardCursor{Shard: c.Shard, From: last[c.Shard]}
+			done[c.Shard] = next
+			full = append(full, next)
+		}
+		open = full
+	}
+	out := make([]store.ShardCursor, 0, len(done))
+	for _, c := range done {
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// merge takes rows that were read or woken, save those that are on their way already.
+func (p *Planner) merge(rows []store.DueRow) {
+	now := time.Now()
+	for i := range rows {
+		r := &rows[i]
+		if p.owned[r.Shard] == nil {
+			continue
+		}
+		if fl := p.flights.byRun[r.RunID]; fl != nil && fl.timer.Dispatch > r.Dispatch {
+			continue // read before it was marked
+		} else if fl != nil {
+			p.flights.remove(fl) // it came back
+		}
+		if until, ok := p.skipping[r.RunID]; ok {
+			if now.Before(until) {
+				continue
+			}
+			delete(p.skipping, r.RunID)
+		}
+		p.board.add(*r)
+	}
+}

@@ -1,0 +1,78 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+const (
+	roadEvery = time.Second
+	saveSeq   = 10 // looks between two notes of how far RUNS had come
+)
+
+// followRoad keeps the word on the streams fresh, and makes RUNS anew where it is gone.
+func (p *Planner) followRoad() {
+	tick := time.NewTicker(roadEvery)
+	defer tick.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-p.life.Done():
+			return
+		case <-tick.C:
+		}
+		if !p.cfg.Conn.IsConnected() {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(p.life, 3*time.Second)
+		err := p.look(ctx, n%saveSeq == 0)
+		if err != nil && streams.Gone(err) {
+			p.log.Warn("a stream is gone; making the streams anew", "error", err)
+			err = p.lookAtRoad(ctx)
+		}
+		cancel()
+		if err != nil && p.life.Err() == nil {
+			p.log.Warn("cannot look at the streams; nothing is handed out meanwhile", "error", err)
+		}
+		p.do(func() {}) // the road may be open again: plan
+	}
+}
+
+// lookAtRoad makes sure of the streams and looks at them.
+func (p *Planner) lookAtRoad(ctx context.Context) error {
+	runs, err := streams.Ensure(ctx, p.js, p.cfg.Store, p.cfg.Limits, p.log)
+	if err != nil {
+		return err
+	}
+	p.road.Store(&road{runs: runs})
+	return p.look(ctx, false)
+}
+
+func (p *Planner) look(ctx context.Context, save bool) error {
+	old := p.road.Load()
+	begun := time.Now()
+	state, err := streams.PollRuns(ctx, p.js, old.runs)
+	if err != nil {
+		return err
+	}
+	fill, last, applied, err := streams.StatusFill(ctx, p.js)
+	if err != nil {
+		return err
+	}
+	open := fill < statusHalf
+	if open != old.open && !old.heardAt.IsZero() {
+		p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
+	}
+	p.road.Store(&road{runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied})
+	p.cfg.Metrics.inStream.Set(float64(state.Messages))
+	if save {
+		s := store.Stream{Name: streams.RunsStream, Generation: old.runs.Generation, LastSeq: state.LastSeq}
+		if err := p.cfg.Store.SaveStreamSeq(ctx, s); err != nil {
+			return fmt.Errorf("save how far RUNS is: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package planner
+
+import (
+	"context"
+	"hash/fnv"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// Membership: a member that has not renewed within memberTTL by database time is dead, and its shards go to the others.
+const (
+	renewEvery      = time.Second
+	memberTTL       = 3 * time.Second
+	checkShards     = 10 // renewals between two looks at who owns what
+	saveCheckpoints = 15 // renewals between two checkpoints
+)
+
+// ownedShard is a shard that this planner plans.
+type ownedShard struct {
+	store.Shard
+	cursor   store.TimerKey // forward reading goes on after this
+	overdue  time.Time      // reading of what is over its time begins here; zero = a minute back
+	sub      *nats.Subscription
+	inFlight bool // its in-flight rows are loaded
+}
+
+// assign spreads shards over members by rendezvous hashing: when a member comes or goes, only its own shards move.
+func assign(members []string, shards int32) map[int32]string {
+	out := make(map[int32]string, shards)
+	for s := range shards {
+		var best uint64
+		owner := ""
+		for _, m := range members {
+			h := fnv.New64a()
+			_, _ = h.Write([]byte(m + "/" + strconv.Itoa(int(s)))) //nolint:errcheck // never fails
+			// FNV leaves the tails of short inputs alike; mix, or one member gets most.
+			x := h.Sum64()
+			x ^= x >> 33
+			x *= 0xff51afd7ed558ccd
+			x ^= x >> 33
+			x *= 0xc4ceb9fe1a85ec53
+			x ^= x >> 33
+			if owner == "" || x > best {
+				best, owner = x, m
+			}
+		}
+		out[s] = owner
+	}
+	return out
+}
+
+// keepMembership renews this member and follows who else lives.
+func (p *Planner) keepMembership() {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	host, _ := os.Hostname() //nolint:errcheck // then it is empty
+	var known []string
+	for n := 0; ; n++ {
+		ctx, cancel := context.WithTimeout(p.life, memberTTL)
+		members, _, err := p.cfg.Store.Renew(ctx, store.Member{ID: p.id, Host: host}, memberTTL)
+		if err == nil {
+			ids := make([]string, len(members))
+			for i, m := range members {
+				ids[i] = m.ID
+			}
+			if !slices.Equal(ids, known) || n%checkShards == 0 {
+				if err = p.takeShards(ctx, ids); err == nil {
+					known = ids
+				}
+			}
+			if err == nil && n%saveCheckpoints == saveCheckpoints-1 {
+				err = p.checkpoint(ctx)
+			}
+		}
+		cancel()
+		if err != nil && p.life.Err() == nil {
+			p.log.Warn("cannot renew membership", "error", err)
+		}
+		select {
+		case <-p.life.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// takeShards claims what falls to this member and lets go of the rest.
+func (p *Planner) takeShards(ctx context.Context, members []string) error {
+	all, err := p.cfg.Store.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	owners := assign(members, int32(len(all))) //nolint:gosec // shards are few
+	var mine []int32
+	for s, owner := range owners {
+		if owner == p.id {
+			mine = append(mine, s)
+		}
+	}
+	slices.Sort(mine)
+	claimed, err := p.cfg.Store.Claim(ctx, p.id, mine)
+	if err != nil {
+		return err
+	}
+	p.do(func() { p.own(claimed) })
+	return nil
+}
+
+// own makes the core plan exactly these shards.
+func (p *Planner) own(shards []store.Shard) {
+	keep := map[int32]bool{}
+	changed := 0
+	for _, s := range shards {
+		keep[s.ID] = true
+		if o := p.owned[s.ID]; o != nil {
+			o.Epoch = s.Epoch
+			continue
+		}
+		changed++
+		o := &ownedShard{Shard: s, overdue: s.Checkpoint, cursor: store.TimerKey{Shard: s.ID, DueAt: p.clock.Now()}}
+		sub, err := streams.OnWake(p.cfg.Conn, s.ID, p.onWake)
+		if err != nil {
+			p.log.Warn("cannot listen for wakes; rows are found by reading", "shard", s.ID, "error", err)
+		}
+		o.sub = sub
+		p.owned[s.ID] = o
+		go p.loadFlights(s.ID)
+	}
+	for id, o := range p.owned {
+		if keep[id] {
+			continue
+		}
+		changed++
+		if o.sub != nil {
+			_ = o.sub.Unsubscribe() //nolint:errcheck // fails only on a closed connection
+		}
+		delete(p.owned, id)
+		p.board.drop(id)
+		p.flights.dropShard(id)
+	}
+	if changed > 0 {
+		p.cfg.Metrics.shardChanges.Add(float64(changed))
+		p.log.Info("shards changed", "owned", len(p.owned))
+		p.nudge()
+	}
+	p.cfg.Metrics.shards.Set(float64(len(p.owned)))
+}
+
+// loadFlights finds what another planner, or this one before a restart, had handed out.
+func (p *Planner) loadFlights(shard int32) {
+	after := store.TimerKey{Shard: shard}
+	const page = 1000
+	// Executors have had time to answer the roll call, and what was published in the last moments to be stored, when these are first looked at.
+	check := time.Now().Add(publishWithin + time.Second)
+	for p.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+		rows, err := p.cfg.Store.ReadInFlight(ctx, shard, after, page)
+		cancel()
+		if err != nil {
+			p.log.Warn("cannot read what is handed out; trying again", "shard", shard, "error", err)
+			select {
+			case <-p.life.Done():
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+			continue
+		}
+		p.do(func() {
+			o := p.owned[shard]
+			if o == nil {
+				return
+			}
+			for i := range rows {
+				t := rows[i]
+				if _, known := p.flights.byRun[t.RunID]; known {
+					continue
+				}
+				l := p.board.lane(laneOf(&t))
+				l.queued++
+				p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: check})
+			}
+			o.inFlight = o.inFlight || len(rows) < page
+		})
+		if len(rows) < page {
+			return
+		}
+		after = rows[len(rows)-1].TimerKey
+	}
+}
+
+// checkpoint stores from where a new owner has to read.
+func (p *Planner) checkpoint(ctx context.Context) error {
+	got := make(chan []store.Shard, 1)
+	p.do(func() {
+		at := p.clock.Now().Add(-lookBack)
+		if !p.rescan.IsZero() && p.rescan.Before(at) {
+			at = p.rescan
+		}
+		for _, e := range p.board.entries {
+			if e.row.DueAt.Before(at) {
+				at = e.row.DueAt
+			}
+		}
+		var out []store.Shard
+		for _, o := range p.owned {
+			if o.overdue.IsZero() && at.After(o.Checkpoint) {
+				o.Checkpoint = at
+				out = append(out, o.Shard)
+			}
+		}
+		got <- out
+	})
+	select {
+	case shards := <-got:
+		if len(shards) == 0 {
+			return nil
+		}
+		return p.cfg.Store.Checkpoint(ctx, p.id, shards)
+	case <-p.life.Done():
+		return nil
+	}
+}
+
+// onWake takes rows that were just committed. One that comes without its job is read from SQL.
+func (p *Planner) onWake(w *wirev1.Wake) {
+	rows := make([]store.DueRow, 0, len(w.Rows))
+	nudge := false
+	for _, r := range w.Rows {
+		row, ok := streams.DecodeWake(r)
+		if ok {
+			rows = append(rows, row)
+		} else {
+			nudge = true
+		}
+	}
+	p.do(func() {
+		p.merge(rows)
+		if nudge {
+			p.nudge()
+		}
+	})
+}

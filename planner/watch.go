@@ -1,0 +1,214 @@
+package planner
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/job"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+const (
+	watchEvery = 500 * time.Millisecond
+	watchMost  = 500 // looks per round
+	watchLooks = 200 // of them, how many may ask JetStream for a message
+)
+
+// onRecorded notes which hand-overs ended, and which have begun.
+func (p *Planner) onRecorded(r *wirev1.Recorded) {
+	p.do(func() {
+		for _, row := range r.Rows {
+			if len(row.RunId) != 16 {
+				continue
+			}
+			fl := p.flights.byRun[uuid.UUID(row.RunId)]
+			if fl == nil || fl.timer.Dispatch != row.Dispatch {
+				continue
+			}
+			if job.Step(row.Step) == job.StepRunning {
+				p.flights.begun(fl)
+			} else {
+				p.flights.remove(fl)
+			}
+		}
+	})
+}
+
+// watch looks at hand-overs that nobody has spoken of for too long.
+func (p *Planner) watch() {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.life.Done():
+			return
+		case <-tick.C:
+		}
+		flights, ok := ask(p, func() []*flight {
+			now := time.Now()
+			return p.flights.due(now, watchMost, now.Add(p.cfg.AckWait))
+		})
+		if ok && len(flights) > 0 {
+			p.lookAt(flights)
+		}
+	}
+}
+
+// suspicion is what is known of one hand-over that is looked at. The flight itself belongs to the core; here are copies.
+type suspicion struct {
+	fl         *flight
+	timer      store.Timer
+	lane       streams.Lane
+	generation int64
+	publishBy  time.Time
+	doubts     int
+	statusSeq  uint64
+	listed     bool
+}
+
+func (p *Planner) lookAt(flights []*flight) {
+	sus, ok := ask(p, func() []suspicion {
+		out := make([]suspicion, len(flights))
+		for i, fl := range flights {
+			out[i] = suspicion{fl, fl.timer, fl.lane.Lane, fl.generation, fl.publishBy, fl.doubts, fl.statusSeq, p.registry.Holds(fl.timer.RunID, fl.timer.Dispatch)}
+		}
+		return out
+	})
+	if !ok {
+		return
+	}
+	keys := make([]store.TimerKey, len(sus))
+	for i := range sus {
+		keys[i] = sus[i].timer.TimerKey
+	}
+	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+	defer cancel()
+	rows, err := p.cfg.Store.ReadTimers(ctx, keys)
+	if err != nil {
+		p.log.Debug("watch cannot read rows", "error", err)
+		return
+	}
+	live := make(map[uuid.UUID]store.Timer, len(rows))
+	for _, t := range rows {
+		live[t.RunID] = t
+	}
+	looks := 0
+	for i := range sus {
+		s := &sus[i]
+		t, there := live[s.timer.RunID]
+		switch {
+		case !there || t.Dispatch != s.timer.Dispatch || !t.Step.InFlight():
+			p.do(func() { p.flights.remove(s.fl) })
+		case s.listed:
+			if t.Step == job.StepCancelling {
+				p.notify.Control(t.Executor, t.RunID, t.Dispatch, "cancelled")
+			}
+			p.do(func() {
+				s.fl.doubts, s.fl.statusSeq = 0, 0
+				if t.Step != job.StepDispatched {
+					p.flights.begun(s.fl)
+				}
+			})
+		case looks < watchLooks:
+			looks++
+			p.suspect(ctx, s, t)
+		}
+	}
+}
+
+// suspect looks for the message of a hand-over that no executor claims to hold.
+func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
+	r := p.road.Load()
+	if s.generation != r.runs.Generation && s.doubts == 0 {
+		// Executors that hold what an older stream handed out fence themselves within a lease.
+		p.do(func() { s.fl.doubts++ })
+		return
+	}
+	if s.generation == r.runs.Generation {
+		subject := streams.RunSubject(s.lane, t.RunID, t.Dispatch)
+		seq, found, err := streams.FindRun(ctx, p.js, r.runs, subject)
+		if err != nil {
+			p.log.Debug("watch cannot look for a message", "run", t.RunID, "error", err)
+			return
+		}
+		if found {
+			p.present(ctx, s, r, seq)
+			return
+		}
+	}
+	if !s.publishBy.IsZero() && !r.serverTime.After(s.publishBy) {
+		return // it may still be stored
+	}
+	if s.statusSeq == 0 || r.applied < s.statusSeq {
+		// What was said of it may be in STATUS and not yet in SQL.
+		note := s.statusSeq
+		if note == 0 {
+			note = max(r.statusSeq, 1)
+		}
+		p.do(func() {
+			s.fl.statusSeq = note
+			p.flights.postpone(s.fl, time.Now().Add(time.Second))
+		})
+		return
+	}
+	p.log.Warn("a hand-over is lost; the run comes back", "run", t.RunID, "dispatch", t.Dispatch, "step", t.Step)
+	p.cfg.Metrics.lost.Inc()
+	p.lose(s, t, "its message is gone and no executor holds it")
+}
+
+// present looks at a message that is still in the stream: it waits for a slot, or JetStream delivers it again when its lease is over. Only one that JetStream
+// has passed over while it delivers younger ones is taken out.
+func (p *Planner) present(ctx context.Context, s *suspicion, r *road, seq uint64) {
+	waiting, err := streams.Waiting(ctx, p.js, r.runs, s.lane, seq)
+	if err != nil {
+		p.log.Debug("watch cannot look at a consumer", "lane", s.lane.String(), "error", err)
+		return
+	}
+	if waiting || s.doubts < 2 {
+		p.do(func() {
+			s.fl.statusSeq = 0
+			if waiting {
+				s.fl.doubts = 0
+			} else {
+				s.fl.doubts++
+			}
+		})
+		return
+	}
+	p.log.Error("a message was passed over by its consumer; it is deleted and its run handed out again", "run", s.timer.RunID, "sequence", seq, "lane", s.lane.String())
+	p.cfg.Metrics.stuck.Inc()
+	if err := streams.DeleteRun(ctx, p.js, r.runs, seq); err != nil {
+		p.log.Warn("cannot delete a message", "sequence", seq, "error", err)
+	}
+}
+
+func (p *Planner) lose(s *suspicion, t store.Timer, why string) {
+	p.do(func() {
+		p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost", Message: why})
+		p.flights.postpone(s.fl, time.Now().Add(decideAgain))
+	})
+}
+
+// challenge looks up hand-overs that an executor holds and this planner does not know; what SQL does not know either is to be stopped.
+func (p *Planner) challenge(executor string, keys []store.TimerKey, dispatches map[uuid.UUID]int64) {
+	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+	defer cancel()
+	rows, err := p.cfg.Store.ReadTimers(ctx, keys)
+	if err != nil {
+		return // asked again at its next heartbeats
+	}
+	live := map[uuid.UUID]store.Timer{}
+	for _, t := range rows {
+		live[t.RunID] = t
+	}
+	for _, k := range keys {
+		t, there := live[k.RunID]
+		if !there || t.Dispatch > dispatches[k.RunID] {
+			p.notify.Control(executor, k.RunID, dispatches[k.RunID], "refused")
+		}
+	}
+}

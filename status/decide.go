@@ -1,0 +1,208 @@
+package status
+
+import (
+	"time"
+
+	"github.com/waterclock-io/waterclock/job"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// freeLosses is how many hand-overs of a run may be lost before it started, over its life, without costing an attempt. A loss before the start is nobody's
+// fault; but a command that kills its executor within the first half second looks just so, and must come to an end too.
+const freeLosses = 5
+
+// event is one status whose ticket was found good.
+type event struct {
+	ticket *wirev1.Ticket
+	status *wirev1.Status
+	// message is the place of the message that brought it, in its batch.
+	message int
+	sender  string
+}
+
+// report says what an event asks of the store.
+func (e *event) report() store.Report {
+	r := store.Report{
+		Key:   store.TimerKey{Shard: int32(e.ticket.Shard), DueAt: micros(e.ticket.DueAt), RunID: [16]byte(e.ticket.RunId)}, //nolint:gosec // made by us
+		JobID: [16]byte(e.ticket.JobId), Dispatch: e.ticket.Dispatch,
+	}
+	switch e.status.Kind {
+	case wirev1.StatusKind_STATUS_KIND_STARTED:
+		r.Kind, r.StartedAt, r.Executor = store.ReportStart, micros(e.status.StartedAt), e.sender
+	case wirev1.StatusKind_STATUS_KIND_DISPATCHED:
+		r.Kind, r.NeedJob = store.ReportFollow, true
+	case wirev1.StatusKind_STATUS_KIND_SUCCEEDED:
+		r.Kind, r.NeedJob = store.ReportEnd, e.ticket.Recurring // whose series may not have been followed yet
+	default:
+		r.Kind, r.NeedJob = store.ReportEnd, true
+	}
+	return r
+}
+
+// decide says what becomes of a run: what is written to history, and which rows follow. It is pure; t is the row as it was taken away (nil for dispatched),
+// j the definition as it is now (nil where it is not needed or is gone), now is database time.
+func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
+	if e.status.Kind == wirev1.StatusKind_STATUS_KIND_DISPATCHED {
+		return follow(j, t.Version, t.ScheduledAt, now)
+	}
+	ev := classify(e, t, j, now)
+	to, ok := job.Next(t.Step, ev)
+	if !ok {
+		// The row is there with this dispatch, so somebody speaks out of turn: nothing becomes of it, and the row goes back as it was.
+		return store.Change{Put: []store.Timer{*t}}
+	}
+	if to == job.StepSkipped {
+		return skip(e, t, j, now)
+	}
+	if to.Terminal() {
+		c := store.Change{Runs: []store.RunRow{history(e, t, to, true, now)}}
+		return join(c, followEnd(t, j, now))
+	}
+	delay := time.Duration(e.status.Delay) * time.Microsecond
+	if ev != job.EventRetry {
+		return store.Change{Put: []store.Timer{store.Again(*t, j, now.Add(delay), t.Attempt)}}
+	}
+	if delay == 0 {
+		delay = policy(j).Backoff(t.RunID, t.Attempt)
+	}
+	next := store.Again(*t, j, now.Add(delay), t.Attempt+1)
+	next.LastError = e.status.Message
+	return store.Change{
+		Runs: []store.RunRow{history(e, t, job.StepFailed, false, now)},
+		Put:  []store.Timer{next},
+	}
+}
+
+// classify turns a status into an event of the state machine: whether a failure leaves attempts, and whether a loss costs one.
+func classify(e *event, t *store.Timer, j *job.Job, now time.Time) job.Event {
+	s := e.status
+	switch s.Kind {
+	case wirev1.StatusKind_STATUS_KIND_SUCCEEDED:
+		return job.EventSucceeded
+	case wirev1.StatusKind_STATUS_KIND_SKIPPED:
+		return job.EventSkip
+	case wirev1.StatusKind_STATUS_KIND_CANCELLED:
+		return job.EventStopped
+	case wirev1.StatusKind_STATUS_KIND_RELEASED, wirev1.StatusKind_STATUS_KIND_SNOOZED:
+		return job.EventRequeue
+	case wirev1.StatusKind_STATUS_KIND_LOST:
+		if t.Step == job.StepDispatched && t.Dispatch-int64(t.Attempt) < freeLosses {
+			return job.EventRequeue
+		}
+		s.Retriable = true
+	}
+	if !s.Retriable || j == nil || j.State == job.Deleted || t.Attempt >= j.Spec.Retry.Attempts() {
+		return job.EventFailed
+	}
+	if d := j.Spec.TotalDeadline; d > 0 {
+		wait := time.Duration(s.Delay) * time.Microsecond
+		if wait == 0 {
+			wait = j.Spec.Retry.Backoff(t.RunID, t.Attempt)
+		}
+		if !now.Add(wait).Before(j.DeadlineBase(t.ScheduledAt).Add(d)) {
+			s.Message = "no time for another attempt within the total deadline: " + s.Message
+			s.Reason = "deadline"
+			return job.EventFailed
+		}
+	}
+	return job.EventRetry
+}
+
+func policy(j *job.Job) job.RetryPolicy { return j.Spec.Retry }
+
+// history makes the row of an attempt. A run that was being cancelled and ends otherwise than by succeeding is cancelled, for the reason it was asked to stop.
+func history(e *event, t *store.Timer, to job.Step, final bool, now time.Time) store.RunRow {
+	s := e.status
+	r := t.History(to, final, s.Reason, now)
+	if s.EndedAt > 0 {
+		r.EndedAt = micros(s.EndedAt)
+	}
+	if s.StartedAt > 0 && s.Kind != wirev1.StatusKind_STATUS_KIND_LOST {
+		r.StartedAt = micros(s.StartedAt)
+	}
+	if s.Kind != wirev1.StatusKind_STATUS_KIND_LOST {
+		r.Executor = e.sender
+	}
+	r.Message, r.Code, r.Result, r.ResultRef, r.LogRef = s.Message, s.Code, s.Result, s.ResultRef, s.LogRef
+	if to == job.StepCancelled {
+		r.Reason = "cancelled"
+		if t.WaitReason != "" {
+			r.Reason = t.WaitReason
+		}
+	}
+	return r
+}
+
+// skip accounts for an occurrence that its policy did not run, and for those that it stands for.
+func skip(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
+	if t.Origin != job.FromSchedule || !t.Recurring {
+		return store.Change{Runs: []store.RunRow{history(e, t, job.StepSkipped, true, now)}}
+	}
+	through, count := t.ScheduledAt, int64(1)
+	if e.status.SkipCount > 0 {
+		through, count = micros(e.status.SkipThrough), e.status.SkipCount
+	}
+	c := store.Change{Skips: []store.SkipRow{{
+		JobID: t.JobID, NominalAt: t.ScheduledAt, ThroughAt: through, Count: count, Reason: e.status.Reason, At: now,
+	}}}
+	if t.Followed {
+		return c
+	}
+	return join(c, follow(j, t.Version, through, now))
+}
+
+// follow makes the next occurrence of a series. Where the definition is not that of the row any more, whoever changed it saw to that.
+func follow(j *job.Job, version int64, after time.Time, now time.Time) store.Change {
+	if j == nil || j.State != job.Active || j.Version != version || !j.Spec.Recurring() {
+		return store.Change{}
+	}
+	occ, ok := j.Spec.Schedule.Next(after)
+	if !ok {
+		return store.Change{}
+	}
+	return store.Change{Put: []store.Timer{store.NewTimer(j, occ, now)}}
+}
+
+// followEnd does the same at the end of a run, in case nobody said that it was handed out; a series that has come to its end is completed.
+func followEnd(t *store.Timer, j *job.Job, now time.Time) store.Change {
+	if !t.Recurring || t.Origin != job.FromSchedule {
+		return store.Change{}
+	}
+	var c store.Change
+	if !t.Followed {
+		c = follow(j, t.Version, t.ScheduledAt, now)
+	}
+	if len(c.Put) == 0 && ended(j, t) && j.State == job.Active && j.Version == t.Version {
+		done := *j
+		done.State, done.UpdatedAt = job.Completed, now
+		c.Job = &done
+	}
+	return c
+}
+
+// ended tells whether a series has no occurrence after a run.
+func ended(j *job.Job, t *store.Timer) bool {
+	if j == nil {
+		return false
+	}
+	_, more := j.Spec.Schedule.Next(t.ScheduledAt)
+	return !more
+}
+
+func join(a, b store.Change) store.Change {
+	a.Put = append(a.Put, b.Put...)
+	a.Runs = append(a.Runs, b.Runs...)
+	a.Skips = append(a.Skips, b.Skips...)
+	if b.Job != nil {
+		a.Job = b.Job
+	}
+	return a
+}
+
+func micros(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}

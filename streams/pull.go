@@ -1,0 +1,534 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/job"
+)
+
+// Queue names a queue as executors serve it. Namespace is job.SharedNamespace where all namespaces share it.
+type Queue struct {
+	Namespace string
+	Name      string
+}
+
+// PullConfig says what a Puller takes, and for whom.
+type PullConfig struct {
+	Queues []Queue
+	// Slots is how many runs the executor works on at once.
+	Slots int
+	// AckWait is the lease of a delivery.
+	AckWait time.Duration
+	// Hold is how long a surplus delivery may wait for a slot of this executor before it is given back.
+	Hold time.Duration
+	// Deliver hands over a message for a free slot; Release ends its use of the slot. It must not block.
+	Deliver func(*nats.Msg)
+	// Surplus hands over a message that no slot became free for: it is to be given back. It must not block.
+	Surplus func(*nats.Msg)
+	// Gone is called where the stream does not exist any more; the puller goes on trying until it is stopped. It must not block.
+	Gone   func()
+	Logger *slog.Logger
+}
+
+// The rhythm of a Puller.
+const (
+	parkExpires  = 30 * time.Second
+	parkSlack    = 3 * time.Second // past this after its expiry a pull that got no answer is given up
+	maxParked    = 64              // credits parked on one lane
+	probeLinger  = time.Millisecond
+	bottomEvery  = 8 // after so many rounds that did not come to the lowest lane, one begins there
+	idleConsumer = time.Hour
+	retryGone    = 500 * time.Millisecond
+)
+
+// Puller takes runs off the lanes of its queues for as many slots as are free, the most urgent first.
+//
+// While there is work it probes: it asks lane after lane, from the top, without waiting. When every lane is empty it parks a pull on each and is woken by the
+// first delivery. Parked pulls may bring more than there are slots: such surplus is held for a moment, in order of priority, and then given back. Where
+// fewer slots are free than there are priorities, a parked delivery is started only after every higher lane has answered that it has nothing: runs that fall
+// due together then start in their order of priority.
+//
+// All state belongs to one goroutine; the methods speak to it through channels.
+type Puller struct {
+	cfg    PullConfig
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	runs   Runs
+	prefix string
+	lanes  []*lane
+
+	free     int // slots that neither work nor are promised
+	held     []heldMsg
+	probing  int // index of the lane that is asked; -1 = none
+	found    bool
+	rounds   int // probe rounds since the lowest lane was asked
+	parked   bool
+	fences   int // unanswered questions to higher lanes
+	pullSeq  uint64
+	lingerAt time.Time
+
+	msgs     chan *nats.Msg
+	freed    chan int
+	reset    chan struct{}
+	stop     chan struct{}
+	stopOnce sync.Once
+	done     chan struct{}
+}
+
+type lane struct {
+	Lane
+	prefix  string // of its run subjects
+	next    string // subject of pull requests
+	credit  int    // messages asked for and not delivered
+	request string // reply token of the request under way
+	giveUp  time.Time
+	fenced  bool // a fence has not been answered
+	fenceBy time.Time
+	retryAt time.Time // not asked before: its consumer is missing
+}
+
+type heldMsg struct {
+	msg      *nats.Msg
+	priority job.Priority
+	until    time.Time
+}
+
+// NewPuller makes the consumers of its lanes and starts. Stop ends it.
+func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs Runs, cfg PullConfig) (*Puller, error) {
+	p := &Puller{
+		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", free: cfg.Slots, probing: -1,
+		// Room for all that can be under way, so that the client never drops a delivery.
+		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), reset: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	for _, prio := range job.Priorities {
+		for _, q := range cfg.Queues {
+			l := Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}
+			p.lanes = append(p.lanes, &lane{Lane: l, prefix: strings.TrimSuffix(l.filter(), ">"), next: "$JS.API.CONSUMER.MSG.NEXT." + runs.Name + "." + l.consumer()})
+		}
+	}
+	for _, l := range p.lanes {
+		if err := p.makeConsumer(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	sub, err := nc.ChanSubscribe(p.prefix+"*", p.msgs)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to deliveries: %w", err)
+	}
+	go p.run(sub)
+	return p, nil
+}
+
+func (p *Puller) makeConsumer(ctx context.Context, l *lane) error {
+	_, err := p.js.CreateOrUpdateConsumer(ctx, p.runs.Name, jetstream.ConsumerConfig{
+		Durable: l.consumer(), FilterSubject: l.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.cfg.AckWait,
+		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: idleConsumer, DeliverPolicy: jetstream.DeliverAllPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("make consumer of lane %s on %s: %w", l.Lane, p.runs.Name, err)
+	}
+	return nil
+}
+
+// Release gives n slots back. It never blocks for longer than the puller takes to see it.
+func (p *Puller) Release(n int) {
+	select {
+	case p.freed <- n:
+	case <-p.done:
+	}
+}
+
+// Reset forgets every pull under way: to be called after a reconnect, when the server knows them no more.
+func (p *Puller) Reset() {
+	select {
+	case p.reset <- struct{}{}:
+	default:
+	}
+}
+
+// Stop ends pulling. What the server delivered already still comes through Deliver or Surplus until Stop returns. It may be called more than once.
+func (p *Puller) Stop() {
+	p.stopOnce.Do(func() { close(p.stop) })
+	<-p.done
+}
+
+func (p *Puller) run(sub *nats.Subscription) {
+	defer close(p.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.stop:
+			p.drain(sub)
+			return
+		case m := <-p.msgs:
+			p.take(m)
+		case n := <-p.freed:
+			p.free += n
+			if p.lingerAt.IsZero() {
+				p.lingerAt = time.Now().Add(probeLinger)
+			}
+		case <-p.reset:
+			p.forget()
+		case <-timer.C:
+		}
+		p.takeMore()
+		p.act()
+		timer.Reset(p.nextWake())
+	}
+}
+
+// takeMore takes what waits already, so that decisions see all of it.
+func (p *Puller) takeMore() {
+	for {
+		select {
+		case m := <-p.msgs:
+			p.take(m)
+		case n := <-p.freed:
+			p.free += n
+			if p.lingerAt.IsZero() {
+				p.lingerAt = time.Now().Add(probeLinger)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// drain stops deliveries and gives back what came: the server sends nothing after it has seen the unsubscribe, and all it sent before has arrived when
+// it answers the flush.
+func (p *Puller) drain(sub *nats.Subscription) {
+	_ = sub.Unsubscribe()              //nolint:errcheck // fails only on a closed connection
+	_ = p.nc.FlushTimeout(time.Second) //nolint:errcheck // then the lease gives the rest back
+	for {
+		select {
+		case m := <-p.msgs:
+			if isData(m) {
+				p.cfg.Surplus(m)
+			}
+		default:
+			for _, h := range p.held {
+				p.cfg.Surplus(h.msg)
+			}
+			p.held = nil
+			return
+		}
+	}
+}
+
+func isData(m *nats.Msg) bool { return strings.HasPrefix(m.Subject, "run.") }
+
+// take accounts for one message: a run, or the server's word on a pull.
+func (p *Puller) take(m *nats.Msg) {
+	if isData(m) {
+		prio, ok := lanePriority(m.Subject)
+		if !ok {
+			p.cfg.Logger.Warn("delivery with a malformed subject", "subject", m.Subject)
+			return
+		}
+		if l := p.laneOf(m.Subject, prio); l != nil {
+			if l.credit > 0 {
+				l.credit--
+			}
+			if l.credit == 0 {
+				l.request = ""
+			}
+			p.answered(l)
+		}
+		p.found = true
+		p.held = append(p.held, heldMsg{m, prio, time.Now().Add(p.cfg.Hold)})
+		return
+	}
+	p.onStatus(m)
+}
+
+func (p *Puller) laneOf(subject string, prio job.Priority) *lane {
+	for _, l := range p.lanes {
+		if l.Priority == prio && strings.HasPrefix(subject, l.prefix) {
+			return l
+		}
+	}
+	return nil
+}
+
+// answered notes that a lane that was asked by a fence has spoken.
+func (p *Puller) answered(l *lane) {
+	if l.fenced {
+		l.fenced = false
+		p.fences--
+	}
+}
+
+func (p *Puller) onStatus(m *nats.Msg) {
+	token := strings.TrimPrefix(m.Subject, p.prefix)
+	kind, rest, _ := strings.Cut(token, "-")
+	index, _, _ := strings.Cut(rest, "-")
+	i, err := strconv.Atoi(index)
+	if err != nil || i < 0 || i >= len(p.lanes) {
+		return
+	}
+	l, status := p.lanes[i], m.Header.Get("Status")
+	if status == "100" {
+		return
+	}
+	if kind == "f" {
+		p.answered(l)
+	} else if token == l.request {
+		l.request, l.credit = "", 0
+	}
+	switch {
+	case status == "503", strings.Contains(m.Header.Get("Description"), "Consumer Deleted"), strings.Contains(m.Header.Get("Description"), "Stream Deleted"):
+		l.retryAt = time.Now().Add(retryGone)
+		go p.restore(l.Lane)
+	case status == "404", status == "408":
+	default:
+		p.cfg.Logger.Debug("pull ended", "lane", l.String(), "status", status, "description", m.Header.Get("Description"))
+	}
+}
+
+// restore makes a consumer that is gone, or says that its stream is.
+func (p *Puller) restore(l Lane) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := p.makeConsumer(ctx, &lane{Lane: l})
+	switch {
+	case err == nil:
+		p.cfg.Logger.Warn("consumer was gone and is made again", "lane", l.String(), "stream", p.runs.Name)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		p.cfg.Gone()
+	default:
+		p.cfg.Logger.Warn("cannot make consumer", "lane", l.String(), "error", err)
+	}
+}
+
+// act does what the state asks for: start what may start, give back what waited too long, ask for more.
+func (p *Puller) act() {
+	now := time.Now()
+	p.giveUpLate(now)
+	p.startHeld(now)
+	if p.probing >= 0 {
+		l := p.lanes[p.probing]
+		if l.request != "" {
+			return // not answered yet
+		}
+		p.probeOn()
+		return
+	}
+	if p.free <= 0 || len(p.held) > 0 {
+		return
+	}
+	if p.parked && !p.found {
+		p.park()
+		return
+	}
+	// Something came, or slots became free, since the lanes were last known empty.
+	if p.free >= max(1, p.cfg.Slots/4) || p.lingerAt.IsZero() || !now.Before(p.lingerAt) {
+		p.beginRound()
+	}
+}
+
+// startHeld hands deliveries to free slots, most urgent first.
+func (p *Puller) startHeld(now time.Time) {
+	for len(p.held) > 0 {
+		best := 0
+		for i := range p.held {
+			if p.held[i].priority < p.held[best].priority {
+				best = i
+			}
+		}
+		h := p.held[best]
+		if p.free > 0 {
+			if p.fences > 0 {
+				return // a higher lane has yet to answer
+			}
+			if p.parked && h.priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.priority) {
+				return
+			}
+			p.free--
+			p.drop(best)
+			p.cfg.Deliver(h.msg)
+			continue
+		}
+		kept := p.held[:0]
+		for _, h := range p.held {
+			if now.Before(h.until) {
+				kept = append(kept, h)
+			} else {
+				p.cfg.Surplus(h.msg)
+			}
+		}
+		p.held = kept
+		return
+	}
+}
+
+func (p *Puller) drop(i int) { p.held = append(p.held[:i], p.held[i+1:]...) }
+
+// fence asks every lane above a priority whether it has something; while answers are out nothing starts. It returns false where there is nobody to ask.
+func (p *Puller) fence(below job.Priority) bool {
+	p.parked = false // asked once; from here on the lanes are probed
+	asked := false
+	for i, l := range p.lanes {
+		if l.Priority >= below || time.Now().Before(l.retryAt) {
+			continue
+		}
+		if p.request(i, "f", 1, true) {
+			l.fenced, l.fenceBy = true, time.Now().Add(parkSlack)
+			p.fences++
+			asked = true
+		}
+	}
+	return asked
+}
+
+func (p *Puller) beginRound() {
+	p.lingerAt = time.Time{}
+	p.parked, p.found = false, false
+	if p.rounds++; p.rounds > bottomEvery {
+		p.rounds = 0
+		p.bottom()
+		return
+	}
+	p.probing = -1
+	p.probeOn()
+}
+
+// bottom takes one run from the lowest lane that is not asked already, so that nobody starves behind a flood from above.
+func (p *Puller) bottom() {
+	for i := len(p.lanes) - 1; i >= 0; i-- {
+		if p.lanes[i].credit == 0 && p.ask(i, 1, true) {
+			p.probing = i
+			return
+		}
+	}
+	p.probeOn()
+}
+
+// probeOn asks the next lane of the round; after the last, everything being empty, it parks.
+func (p *Puller) probeOn() {
+	if p.free <= 0 || len(p.held) > 0 {
+		p.probing = -1
+		p.found = true // there may be more than fitted
+		return
+	}
+	for i := p.probing + 1; i < len(p.lanes); i++ {
+		if p.lanes[i].credit > 0 {
+			continue // a pull is parked there: what it has, it sends
+		}
+		if p.ask(i, p.free, true) {
+			p.probing = i
+			if i == len(p.lanes)-1 {
+				p.rounds = 0
+			}
+			return
+		}
+	}
+	p.probing = -1
+	p.rounds = 0
+	if p.found {
+		p.beginRound()
+		return
+	}
+	p.park()
+}
+
+// park leaves a pull on every lane that has none, or whose pull is half used.
+func (p *Puller) park() {
+	p.parked, p.lingerAt = true, time.Time{}
+	want := min(p.free, maxParked)
+	for i, l := range p.lanes {
+		if l.request == "" && l.credit == 0 {
+			p.ask(i, want, false)
+		}
+	}
+}
+
+func (p *Puller) ask(i, batch int, noWait bool) bool {
+	l := p.lanes[i]
+	if time.Now().Before(l.retryAt) {
+		return false
+	}
+	if !p.request(i, "p", batch, noWait) {
+		return false
+	}
+	l.request = "p-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
+	l.credit += batch
+	l.giveUp = time.Now().Add(parkSlack)
+	if !noWait {
+		l.giveUp = l.giveUp.Add(parkExpires)
+	}
+	return true
+}
+
+func (p *Puller) request(i int, kind string, batch int, noWait bool) bool {
+	p.pullSeq++
+	b := make([]byte, 0, 64)
+	b = append(b, `{"batch":`...)
+	b = strconv.AppendInt(b, int64(batch), 10)
+	if noWait {
+		b = append(b, `,"no_wait":true}`...)
+	} else {
+		b = append(b, `,"expires":`...)
+		b = strconv.AppendInt(b, int64(parkExpires), 10)
+		b = append(b, '}')
+	}
+	reply := p.prefix + kind + "-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
+	if err := p.nc.PublishRequest(p.lanes[i].next, reply, b); err != nil {
+		p.lanes[i].retryAt = time.Now().Add(retryGone) // away: the reconnect resets us
+		return false
+	}
+	return true
+}
+
+// giveUpLate forgets pulls that should have been answered long ago.
+func (p *Puller) giveUpLate(now time.Time) {
+	for _, l := range p.lanes {
+		if l.credit > 0 && now.After(l.giveUp) {
+			l.credit, l.request = 0, ""
+		}
+		if l.fenced && now.After(l.fenceBy) {
+			p.answered(l)
+		}
+	}
+}
+
+func (p *Puller) forget() {
+	for _, l := range p.lanes {
+		l.fenced, l.credit, l.request, l.retryAt = false, 0, "", time.Time{}
+	}
+	p.fences, p.probing, p.parked, p.found = 0, -1, false, true
+}
+
+// nextWake is how long nothing needs to be done unless something comes.
+func (p *Puller) nextWake() time.Duration {
+	wake := parkSlack
+	now := time.Now()
+	sooner := func(t time.Time) {
+		if !t.IsZero() {
+			wake = min(wake, max(t.Sub(now), 50*time.Microsecond))
+		}
+	}
+	for i := range p.held {
+		sooner(p.held[i].until)
+	}
+	if p.free > 0 && len(p.held) == 0 && p.probing < 0 && !p.parked {
+		sooner(p.lingerAt)
+	}
+	for _, l := range p.lanes {
+		if l.credit == 0 && p.free > 0 && now.Before(l.retryAt) {
+			sooner(l.retryAt)
+		}
+	}
+	return wake
+}

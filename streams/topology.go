@@ -1,0 +1,320 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// Limits bound the streams; zero fields mean the defaults.
+type Limits struct {
+	Replicas    int   // 1
+	RunsBytes   int64 // 1 GiB
+	StatusBytes int64 // 2 GiB
+	SubmitBytes int64 // 1 GiB
+	LiveBytes   int64 // 64 MiB
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(v *int64, d int64) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	l.Replicas = max(l.Replicas, 1)
+	def(&l.RunsBytes, 1<<30)
+	def(&l.StatusBytes, 2<<30)
+	def(&l.SubmitBytes, 1<<30)
+	def(&l.LiveBytes, 64<<20)
+	return l
+}
+
+const (
+	metaStore      = "waterclock_store"
+	metaGeneration = "waterclock_generation"
+	// dedupeWindow is how long STATUS knows a Msg-Id: longer than any executor may take to claim a run that another has claimed before.
+	dedupeWindow = 2 * time.Minute
+)
+
+// Runs names the current RUNS stream.
+type Runs struct {
+	Name       string
+	Generation int64
+}
+
+func runsName(generation int64) string { return runsPrefix + strconv.FormatInt(generation, 10) }
+
+// Registrar is what Ensure asks of SQL.
+type Registrar interface {
+	Cluster(ctx context.Context) (store.Cluster, error)
+	Streams(ctx context.Context) ([]store.Stream, error)
+	NextGeneration(ctx context.Context, name string, from int64) (store.Stream, error)
+}
+
+// Ensure makes the streams or changes them to what they should be, and returns the current RUNS. It may be called by many processes at once and at any time.
+//
+// A RUNS stream that is missing, belongs to another store, or has gone back behind what SQL knows of it gets a new generation: SQL counts it first, then the
+// old stream is deleted and the new one made. Runs that were handed out to the old one are found by their planner's watch.
+func Ensure(ctx context.Context, js jetstream.JetStream, reg Registrar, limits Limits, log *slog.Logger) (Runs, error) {
+	limits = limits.withDefaults()
+	cluster, err := reg.Cluster(ctx)
+	if err != nil {
+		return Runs{}, fmt.Errorf("read cluster identity: %w", err)
+	}
+	for _, cfg := range fixedStreams(limits, cluster.StoreID) {
+		if err := ensureFixed(ctx, js, cfg, cluster.StoreID, log); err != nil {
+			return Runs{}, err
+		}
+	}
+	return ensureRuns(ctx, js, reg, limits, cluster.StoreID, log)
+}
+
+func fixedStreams(l Limits, storeID uuid.UUID) []jetstream.StreamConfig {
+	meta := map[string]string{metaStore: storeID.String()}
+	return []jetstream.StreamConfig{
+		{
+			Name: StatusStream, Subjects: []string{statusSubjects}, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
+			MaxBytes: l.StatusBytes, Duplicates: dedupeWindow, Replicas: l.Replicas, Metadata: meta, AllowDirect: true,
+			Description: "what executors and planners report; recorders apply it to SQL",
+		},
+		{
+			Name: SubmitStream, Subjects: []string{EnqueueSubjects}, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+			MaxBytes: l.SubmitBytes, Duplicates: dedupeWindow, Replicas: l.Replicas, Metadata: meta,
+			Description: "submits of clients that do not wait for an answer",
+		},
+		{
+			Name: LiveStream, Subjects: []string{liveSubjects}, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+			MaxBytes: l.LiveBytes, MaxAge: time.Hour, Replicas: 1, Metadata: meta, AllowDirect: true,
+			Description: "progress and live logs; losing it loses nothing that ends in history",
+		},
+		{
+			Name: DeadStream, Subjects: []string{deadSubjects}, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
+			MaxBytes: 256 << 20, MaxAge: 30 * 24 * time.Hour, Replicas: l.Replicas, Metadata: meta,
+			Description: "messages that could not be taken, with the reason in their headers",
+		},
+	}
+}
+
+// ensureFixed keeps a stream whose name never changes. One of another store is deleted: what it holds speaks of jobs that this store never had.
+func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, storeID uuid.UUID, log *slog.Logger) error {
+	s, err := js.Stream(ctx, cfg.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		log.Info("making stream", "stream", cfg.Name)
+	case err != nil:
+		return fmt.Errorf("look up stream %s: %w", cfg.Name, err)
+	default:
+		if owner := s.CachedInfo().Config.Metadata[metaStore]; owner != storeID.String() {
+			log.Warn("stream belongs to another store; making it anew", "stream", cfg.Name, "its_store", owner, "store", storeID)
+			if err := js.DeleteStream(ctx, cfg.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return fmt.Errorf("delete foreign stream %s: %w", cfg.Name, err)
+			}
+		}
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, cfg); err != nil {
+		return fmt.Errorf("make stream %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, log *slog.Logger) (Runs, error) {
+	known, err := reg.Streams(ctx)
+	if err != nil {
+		return Runs{}, fmt.Errorf("read streams: %w", err)
+	}
+	var current store.Stream
+	for _, s := range known {
+		if s.Name == RunsStream {
+			current = s
+		}
+	}
+	if current.Generation > 0 {
+		ok, err := runsIntact(ctx, js, current, storeID, log)
+		if err != nil {
+			return Runs{}, err
+		}
+		if ok {
+			return updateRuns(ctx, js, current.Generation, l, storeID)
+		}
+	}
+	next, err := reg.NextGeneration(ctx, RunsStream, current.Generation)
+	if err != nil {
+		return Runs{}, fmt.Errorf("count generation of RUNS: %w", err)
+	}
+	log.Info("RUNS has a new generation", "generation", next.Generation)
+	if err := dropOtherRuns(ctx, js, next.Generation); err != nil {
+		return Runs{}, err
+	}
+	return updateRuns(ctx, js, next.Generation, l, storeID)
+}
+
+func runsIntact(ctx context.Context, js jetstream.JetStream, known store.Stream, storeID uuid.UUID, log *slog.Logger) (bool, error) {
+	name := runsName(known.Generation)
+	s, err := js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		log.Warn("RUNS is missing", "stream", name)
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up stream %s: %w", name, err)
+	}
+	info := s.CachedInfo()
+	if owner := info.Config.Metadata[metaStore]; owner != storeID.String() {
+		log.Warn("RUNS belongs to another store", "stream", name, "its_store", owner, "store", storeID)
+		return false, nil
+	}
+	if info.State.LastSeq < known.LastSeq {
+		log.Warn("RUNS has gone back", "stream", name, "last_sequence", info.State.LastSeq, "known", known.LastSeq)
+		return false, nil
+	}
+	return true, nil
+}
+
+// dropOtherRuns makes room for the subjects of a new generation.
+func dropOtherRuns(ctx context.Context, js jetstream.JetStream, keep int64) error {
+	names := js.StreamNames(ctx, jetstream.WithStreamListSubject(runSubjects))
+	for name := range names.Name() {
+		if name == runsName(keep) || !strings.HasPrefix(name, runsPrefix) {
+			continue
+		}
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("delete stream %s: %w", name, err)
+		}
+	}
+	if err := names.Err(); err != nil {
+		return fmt.Errorf("list streams: %w", err)
+	}
+	return nil
+}
+
+func updateRuns(ctx context.Context, js jetstream.JetStream, generation int64, l Limits, storeID uuid.UUID) (Runs, error) {
+	cfg := jetstream.StreamConfig{
+		Name: runsName(generation), Subjects: []string{runSubjects}, Retention: jetstream.WorkQueuePolicy,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxBytes: l.RunsBytes, Replicas: l.Replicas, AllowDirect: true,
+		Metadata:    map[string]string{metaStore: storeID.String(), metaGeneration: strconv.FormatInt(generation, 10)},
+		Description: "runs that were handed out and have not ended",
+	}
+	if _, err := js.CreateOrUpdateStream(ctx, cfg); err != nil {
+		return Runs{}, fmt.Errorf("make stream %s: %w", cfg.Name, err)
+	}
+	return Runs{Name: cfg.Name, Generation: generation}, nil
+}
+
+// ErrNoRuns is the error of Discover where no planner has made the streams yet.
+var ErrNoRuns = errors.New("no RUNS stream; is a planner running?")
+
+// Discover finds the current RUNS without SQL, for executors.
+func Discover(ctx context.Context, js jetstream.JetStream) (Runs, error) {
+	var newest Runs
+	names := js.StreamNames(ctx, jetstream.WithStreamListSubject(runSubjects))
+	for name := range names.Name() {
+		gen, err := strconv.ParseInt(strings.TrimPrefix(name, runsPrefix), 10, 64)
+		if err == nil && strings.HasPrefix(name, runsPrefix) && gen > newest.Generation {
+			newest = Runs{Name: name, Generation: gen}
+		}
+	}
+	if err := names.Err(); err != nil {
+		return Runs{}, fmt.Errorf("list streams: %w", err)
+	}
+	if newest.Generation == 0 {
+		return Runs{}, ErrNoRuns
+	}
+	return newest, nil
+}
+
+// RunsState is what the planner polls of RUNS.
+type RunsState struct {
+	// ServerTime is the clock of the NATS server when it answered.
+	ServerTime time.Time
+	LastSeq    uint64
+	Messages   uint64
+}
+
+// PollRuns asks how far RUNS is. jetstream.ErrStreamNotFound where it is gone.
+func PollRuns(ctx context.Context, js jetstream.JetStream, r Runs) (RunsState, error) {
+	s, err := js.Stream(ctx, r.Name)
+	if err != nil {
+		return RunsState{}, fmt.Errorf("poll %s: %w", r.Name, err)
+	}
+	info := s.CachedInfo()
+	return RunsState{ServerTime: info.TimeStamp, LastSeq: info.State.LastSeq, Messages: info.State.Msgs}, nil
+}
+
+// StatusFill returns how full STATUS is with what no recorder has applied, from 0 to 1, its last sequence, and the sequence up to which all is applied.
+func StatusFill(ctx context.Context, js jetstream.JetStream) (fill float64, last, applied uint64, err error) {
+	s, err := js.Stream(ctx, StatusStream)
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("look up %s: %w", StatusStream, err)
+	}
+	info := s.CachedInfo()
+	c, err := s.Consumer(ctx, RecorderConsumer)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+	case err != nil:
+		return 0, 0, 0, fmt.Errorf("look up consumer %s: %w", RecorderConsumer, err)
+	default:
+		applied = c.CachedInfo().AckFloor.Stream
+	}
+	if info.State.Msgs > 0 && info.Config.MaxBytes > 0 {
+		waiting := float64(info.State.LastSeq-min(applied, info.State.LastSeq)) / float64(info.State.Msgs)
+		fill = min(waiting, 1) * float64(info.State.Bytes) / float64(info.Config.MaxBytes)
+	}
+	return fill, info.State.LastSeq, applied, nil
+}
+
+// FindRun looks for the message of a hand-over by its literal subject. found is false where it is gone.
+func FindRun(ctx context.Context, js jetstream.JetStream, r Runs, subject string) (seq uint64, found bool, err error) {
+	s, err := js.Stream(ctx, r.Name)
+	if err != nil {
+		return 0, false, fmt.Errorf("look up %s: %w", r.Name, err)
+	}
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("look up message %s: %w", subject, err)
+	}
+	return m.Sequence, true, nil
+}
+
+// Waiting tells whether a message is where it should be: not delivered yet, or delivered and under the lease of somebody.
+func Waiting(ctx context.Context, js jetstream.JetStream, r Runs, l Lane, seq uint64) (bool, error) {
+	c, err := js.Consumer(ctx, r.Name, l.consumer())
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return true, nil // nobody serves the queue now
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up consumer of lane %s: %w", l, err)
+	}
+	info := c.CachedInfo()
+	return seq > info.Delivered.Stream || info.NumAckPending > 0 || info.NumRedelivered > 0, nil
+}
+
+// DeleteRun takes back the message of a hand-over. Deleting by sequence costs a fraction of a purge by subject, and cannot hang a fetch.
+func DeleteRun(ctx context.Context, js jetstream.JetStream, r Runs, seq uint64) error {
+	s, err := js.Stream(ctx, r.Name)
+	if err != nil {
+		return fmt.Errorf("look up %s: %w", r.Name, err)
+	}
+	if err := s.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("delete message %d of %s: %w", seq, r.Name, err)
+	}
+	return nil
+}
+
+// Gone tells whether the error means that the stream or consumer asked for does not exist (any more).
+func Gone(err error) bool {
+	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse)
+}
