@@ -53,8 +53,8 @@ const (
 	claimHeld
 )
 
-// leakAfter is how long a handler may go on after its context ended before its attempt is ended without it.
-const leakAfter = 5 * time.Second
+// LeakAfter is how long a handler may go on after its context ended before its attempt is ended without it.
+const LeakAfter = 10 * time.Second
 
 // receive takes a delivery for a free slot. It is called by the puller and must not block.
 func (e *Executor) receive(m *nats.Msg) {

@@ -76,7 +76,7 @@ func (a *attempt) look(now time.Time) {
 	if now.Sub(a.started) >= startedAfter && a.claim.CompareAndSwap(claimNone, claimAsked) {
 		go a.askClaim()
 	}
-	if at := a.stoppedAt.v.Load(); at != 0 && now.Sub(a.stoppedAt.load()) >= leakAfter {
+	if at := a.stoppedAt.v.Load(); at != 0 && now.Sub(a.stoppedAt.load()) >= LeakAfter {
 		a.e.log.Error("handler goes on after it was stopped: its slot is lost until it returns", "run", a.run, "kind", a.msg.Kind)
 		go a.conclude(errors.New("the handler did not stop"), a.stopCause())
 	}

@@ -25,7 +25,7 @@ type decision struct {
 }
 
 // countLimit bounds the work of counting missed occurrences; beyond it the count is a lower bound.
-const countLimit = 1_000_000
+const countLimit = 100_000
 
 // decide says what is to be done with a due row at a moment of database time. It is pure: rows and a time in, a decision out, so that a year of outages can be
 // tried in a test. Overlap is not decided here: only the statement that marks a row can see the earlier run as it is then.

@@ -61,6 +61,8 @@ func (f *fifo) push(e *entry) { f.items = append(f.items, e) }
 func (f *fifo) empty() bool   { return f.head == len(f.items) }
 func (f *fifo) len() int      { return len(f.items) - f.head }
 
+func (f *fifo) first() *entry { return f.items[f.head] }
+
 func (f *fifo) pop() *entry {
 	e := f.items[f.head]
 	f.items[f.head] = nil

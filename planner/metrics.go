@@ -1,6 +1,10 @@
 package planner
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Metrics are what a planner counts.
 type Metrics struct {
@@ -43,4 +47,39 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		reg.MustRegister(m.marks, m.reads, m.dispatched, m.skipped, m.lost, m.stuck, m.mended, m.shardChanges, m.shards, m.inStream, m.depth, m.oldest)
 	}
 	return m
+}
+
+// measure sets the gauges of the lanes: what is due and no executor has begun, be it here or in RUNS.
+func (p *Planner) measure() {
+	now := p.clock.Now()
+	oldest := map[*lane]time.Time{}
+	older := func(l *lane, at time.Time) {
+		if first, ok := oldest[l]; !ok || at.Before(first) {
+			oldest[l] = at
+		}
+	}
+	for _, fl := range p.flights.byRun {
+		if !fl.started {
+			older(fl.lane, fl.timer.DueAt)
+		}
+	}
+	for _, l := range p.board.lanes {
+		for _, f := range l.ready {
+			if !f.empty() {
+				older(l, f.first().row.DueAt)
+			}
+		}
+		for _, f := range l.held {
+			if !f.empty() {
+				older(l, f.first().row.DueAt)
+			}
+		}
+		age := time.Duration(0)
+		if at, ok := oldest[l]; ok {
+			age = max(now.Sub(at), 0)
+		}
+		labels := []string{l.Namespace, l.Queue, l.Priority.String()}
+		p.cfg.Metrics.depth.WithLabelValues(labels...).Set(float64(l.count + l.heldCount() + l.queued))
+		p.cfg.Metrics.oldest.WithLabelValues(labels...).Set(age.Seconds())
+	}
 }

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	watchEvery = 500 * time.Millisecond
-	watchMost  = 500 // looks per round
-	watchLooks = 200 // of them, how many may ask JetStream for a message
+	watchEvery   = 500 * time.Millisecond
+	watchMost    = 500 // looks per round
+	measureEvery = 10  // rounds between two measurements of the lanes
+	watchLooks   = 200 // of them, how many may ask JetStream for a message
 )
 
 // onRecorded notes which hand-overs ended, and which have begun.
@@ -42,11 +43,14 @@ func (p *Planner) onRecorded(r *wirev1.Recorded) {
 func (p *Planner) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-p.life.Done():
 			return
 		case <-tick.C:
+		}
+		if n%measureEvery == 0 {
+			p.do(p.measure)
 		}
 		flights, ok := ask(p, func() []*flight {
 			now := time.Now()

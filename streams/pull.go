@@ -101,6 +101,9 @@ type heldMsg struct {
 	msg      *nats.Msg
 	priority job.Priority
 	until    time.Time
+	// cleared: every higher lane has been asked after this came, or right before.
+	cleared bool
+	fenced  bool // the question is under way
 }
 
 // NewPuller makes the consumers of its lanes and starts. Stop ends it.
@@ -247,7 +250,8 @@ func (p *Puller) take(m *nats.Msg) {
 			p.answered(l)
 		}
 		p.found = true
-		p.held = append(p.held, heldMsg{m, prio, time.Now().Add(p.cfg.Hold)})
+		probed := p.probing >= 0 && p.lanes[p.probing].Priority == prio
+		p.held = append(p.held, heldMsg{msg: m, priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: probed})
 		return
 	}
 	p.onStatus(m)
@@ -264,9 +268,15 @@ func (p *Puller) laneOf(subject string, prio job.Priority) *lane {
 
 // answered notes that a lane that was asked by a fence has spoken.
 func (p *Puller) answered(l *lane) {
-	if l.fenced {
-		l.fenced = false
-		p.fences--
+	if !l.fenced {
+		return
+	}
+	l.fenced = false
+	if p.fences--; p.fences > 0 {
+		return
+	}
+	for i := range p.held {
+		p.held[i].cleared = p.held[i].cleared || p.held[i].fenced
 	}
 }
 
@@ -352,7 +362,7 @@ func (p *Puller) startHeld(now time.Time) {
 			if p.fences > 0 {
 				return // a higher lane has yet to answer
 			}
-			if p.parked && h.priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.priority) {
+			if !h.cleared && h.priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.priority) {
 				return
 			}
 			p.free--
@@ -377,7 +387,6 @@ func (p *Puller) drop(i int) { p.held = append(p.held[:i], p.held[i+1:]...) }
 
 // fence asks every lane above a priority whether it has something; while answers are out nothing starts. It returns false where there is nobody to ask.
 func (p *Puller) fence(below job.Priority) bool {
-	p.parked = false // asked once; from here on the lanes are probed
 	asked := false
 	for i, l := range p.lanes {
 		if l.Priority >= below || time.Now().Before(l.retryAt) {
@@ -388,6 +397,9 @@ func (p *Puller) fence(below job.Priority) bool {
 			p.fences++
 			asked = true
 		}
+	}
+	for i := range p.held {
+		p.held[i].fenced = asked
 	}
 	return asked
 }

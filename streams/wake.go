@@ -22,6 +22,7 @@ func encodeWake(r *store.DueRow) (*wirev1.WakeRow, error) {
 		JobId: r.JobID[:], RunId: r.RunID[:], Shard: uint32(r.Shard), DueAt: r.DueAt.UnixMicro(), ScheduledAt: r.ScheduledAt.UnixMicro(), //nolint:gosec // shards are few
 		Version: r.Version, Dispatch: r.Dispatch, Attempt: r.Attempt, Namespace: r.Namespace, QueueNamespace: r.QueueNamespace, Queue: r.Queue,
 		Priority: int32(r.Priority), Kind: r.Kind, Recurring: r.Recurring, Origin: string(r.Origin), Spec: spec, Payload: r.Payload, Name: r.Name,
+		JobCreatedAt: r.JobCreatedAt.UnixMicro(),
 	}, nil
 }
 
@@ -30,7 +31,7 @@ func DecodeWake(w *wirev1.WakeRow) (store.DueRow, bool) {
 	if len(w.Spec) == 0 || len(w.RunId) != 16 || len(w.JobId) != 16 {
 		return store.DueRow{}, false
 	}
-	r := store.DueRow{Name: w.Name, Payload: w.Payload, Timer: store.Timer{
+	r := store.DueRow{Name: w.Name, Payload: w.Payload, JobCreatedAt: time.UnixMicro(w.JobCreatedAt).UTC(), Timer: store.Timer{
 		TimerKey: store.TimerKey{Shard: int32(w.Shard), DueAt: time.UnixMicro(w.DueAt).UTC(), RunID: uuid.UUID(w.RunId)}, //nolint:gosec // made by us
 		JobID:    uuid.UUID(w.JobId), Namespace: w.Namespace, QueueNamespace: w.QueueNamespace, Queue: w.Queue, Priority: job.Priority(w.Priority),
 		Kind: w.Kind, Step: job.StepDue, Origin: job.Origin(w.Origin), ScheduledAt: time.UnixMicro(w.ScheduledAt).UTC(), Attempt: w.Attempt,

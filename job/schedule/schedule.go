@@ -35,15 +35,16 @@ const (
 //
 // Its methods parse anew each time; who asks often calls Compile once.
 type Schedule struct {
-	Kind   Kind
-	At     time.Time     // once: the instant
-	Period time.Duration // every: 1 s to 366 days, in whole microseconds
-	Anchor time.Time     // every: the first fire; all fires are Anchor + n·Period, n ≥ 0
-	Spec   string        // cron: five fields or a descriptor (@hourly @daily @midnight @weekly @monthly @yearly @annually)
-	Zone   string        // cron: IANA name in its canonical case; never empty, never "Local"
+	Kind   Kind          `json:"kind"`
+	At     time.Time     `json:"at,omitzero"`      // once: the instant
+	Period time.Duration `json:"period,omitempty"` // every: 1 s to 366 days, in whole microseconds
+	Anchor time.Time     `json:"anchor,omitzero"`  // every: the first fire; all fires are Anchor + n·Period, n ≥ 0
+	Spec   string        `json:"spec,omitempty"`   // cron: five fields or a descriptor (@hourly @daily @midnight @weekly @monthly @yearly @annually)
+	Zone   string        `json:"zone,omitempty"`   // cron: IANA name in its canonical case; never empty, never "Local"
 
-	Start, End time.Time     // optional bounds, inclusive and exclusive; zero means none
-	Jitter     time.Duration // optional spread, 0 to 24 h, and below the period for every; see JitterFor
+	Start  time.Time     `json:"start,omitzero"`   // optional bound, inclusive; zero means none
+	End    time.Time     `json:"end,omitzero"`     // optional bound, exclusive; zero means none
+	Jitter time.Duration `json:"jitter,omitempty"` // optional spread, 0 to 24 h, and below the period for every; see JitterFor
 }
 
 // Occurrence is one nominal time of a schedule.

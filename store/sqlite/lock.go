@@ -32,7 +32,7 @@ func LockFolder(dir string) (*FolderLock, error) {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
 	if err := flock(f); err != nil {
-		defer f.Close() //nolint:errcheck // nothing was written
+		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s is locked by process %s: %w", dir, holder(f), store.ErrHeld)
 		}
@@ -57,7 +57,7 @@ func (l *FolderLock) Unlock() error {
 
 func flock(f *os.File) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // file descriptors are small
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

@@ -7,14 +7,14 @@ import (
 	"github.com/waterclock-io/waterclock/store"
 )
 
-// forgetAfter is how many times its lease a member may be silent before its row is deleted; it lives no longer than its lease in any case.
-const forgetAfter = 10
+// forgetAfter is how long the row of a silent member is kept, for whoever looks into the file; its lease is over long before.
+const forgetAfter = 24 * time.Hour
 
 // Renew implements store.Membership.
 func (s *Store) Renew(ctx context.Context, m store.Member, ttl time.Duration) (alive []store.Member, now time.Time, err error) {
 	err = s.write(ctx, 1, func(c *conn) error {
 		alive, now = nil, s.clock()
-		if _, err := c.exec("DELETE FROM members WHERE renewed_at < ?", micros(now.Add(-forgetAfter*ttl))); err != nil {
+		if _, err := c.exec("DELETE FROM members WHERE renewed_at < ?", micros(now.Add(-max(forgetAfter, ttl)))); err != nil {
 			return err
 		}
 		_, err := c.exec("INSERT INTO members (member_id, host, renewed_at) VALUES (?, ?, ?) "+

@@ -81,7 +81,7 @@ func (s *Store) SharedQueues(ctx context.Context) (names []string, err error) {
 }
 
 func scanStream(r *row) store.Stream {
-	return store.Stream{Name: r.string(), Generation: r.int64(), LastSeq: uint64(r.int64())} //nolint:gosec // stored from a uint64
+	return store.Stream{Name: r.string(), Generation: r.int64(), LastSeq: uint64(r.int64())}
 }
 
 // Streams implements store.Registry.
@@ -109,7 +109,7 @@ func (s *Store) NextGeneration(ctx context.Context, name string, from int64) (st
 func (s *Store) SaveStreamSeq(ctx context.Context, st store.Stream) error {
 	return s.write(ctx, 1, func(c *conn) error {
 		_, err := c.exec("UPDATE streams SET last_seq = ?1 WHERE name = ?2 AND generation = ?3 AND last_seq < ?1",
-			int64(st.LastSeq), st.Name, st.Generation) //nolint:gosec // sequences stay far below 2^63
+			int64(st.LastSeq), st.Name, st.Generation)
 		return err
 	})
 }

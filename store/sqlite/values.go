@@ -21,7 +21,7 @@ func (r *row) take() driver.Value {
 
 func (r *row) int64() int64 { v, _ := r.take().(int64); return v }
 
-func (r *row) int32() int32 { return int32(r.int64()) } //nolint:gosec // columns that hold 32 bits
+func (r *row) int32() int32 { return int32(r.int64()) }
 
 func (r *row) bool() bool { return r.int64() != 0 }
 

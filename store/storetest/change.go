@@ -109,7 +109,7 @@ func testChange(t *testing.T, g *group) {
 			next.State = job.Deleted
 			return store.Change{Job: &next, Remove: []store.TimerKey{tm.TimerKey}}, boom
 		})
-		if err != boom || got != nil || timers != nil { //nolint:errorlint // as it is
+		if err != boom || got != nil || timers != nil {
 			t.Errorf("job %v, timers %v, error %v", got, timers, err)
 		}
 		b.unchanged(t, j, tm)

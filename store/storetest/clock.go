@@ -31,7 +31,7 @@ func testClock(t *testing.T, g *group) {
 	})
 	g.run(t, "traits", func(t *testing.T, b *bundle) {
 		traits := b.Traits()
-		if traits.Shards < 1 || traits.Name == "" || traits.NewJobID() == traits.NewJobID() {
+		if one, two := traits.NewJobID(), traits.NewJobID(); traits.Shards < 1 || traits.Name == "" || one == two {
 			t.Errorf("traits %+v", traits)
 		}
 		shards, err := b.Shards(t.Context())

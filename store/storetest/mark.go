@@ -86,11 +86,13 @@ func testMark(t *testing.T, g *group) {
 		marked, err := b.Marked(t.Context(), m)
 		check(t, err)
 		same(t, "marked", wantMarked, marked)
-		other := m
-		other.ID = markIDs.Add(1)
-		marked, err = b.Marked(t.Context(), other)
-		check(t, err)
-		same(t, "marked by another batch", make([]bool, len(timers)), marked)
+		for _, id := range []int64{markIDs.Add(1), m.ID - 1} {
+			other := m
+			other.ID = id
+			marked, err = b.Marked(t.Context(), other)
+			check(t, err)
+			same(t, "marked by another batch", make([]bool, len(timers)), marked)
+		}
 		again, err := b.MarkDispatched(t.Context(), m)
 		check(t, err)
 		same(t, "results of the same batch again", make([]store.MarkResult, len(timers)), again)

@@ -42,7 +42,7 @@ func testModel(t *testing.T, open Open) {
 // model is what a store of a few jobs should hold.
 type model struct {
 	*bundle
-	ctx    context.Context //nolint:containedctx // that of the test
+	ctx    context.Context
 	drafts []*job.Job
 	jobs   map[uuid.UUID]*job.Job
 	timers map[store.TimerKey]store.Timer
@@ -267,7 +267,7 @@ func (m *model) record(rt *rapid.T) {
 		var c store.Change
 		if reports[i].Kind == store.ReportEnd {
 			run := t.History(job.StepSucceeded, true, "", m.at(time.Hour))
-			run.Attempt = int32(t.Dispatch) //nolint:gosec // a few
+			run.Attempt = int32(t.Dispatch)
 			c.Runs = []store.RunRow{run}
 		}
 		if !t.Followed && j != nil && j.Spec.Recurring() && j.State != job.Deleted {

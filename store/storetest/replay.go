@@ -13,7 +13,7 @@ import (
 func testReplay(t *testing.T, b *bundle) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(seed, 1))
 	for round := range 10 {
 		var reports []store.Report
 		var jobs []*job.Job

@@ -238,7 +238,7 @@ func (b *bundle) mark(t testing.TB, timers ...store.Timer) []store.Timer {
 func (b *bundle) cursors(from time.Time) []store.ShardCursor {
 	cs := make([]store.ShardCursor, b.shards)
 	for i := range cs {
-		cs[i] = store.ShardCursor{Shard: int32(i), From: store.TimerKey{DueAt: from.Add(-time.Microsecond)}} //nolint:gosec // shards are few
+		cs[i] = store.ShardCursor{Shard: int32(i), From: store.TimerKey{DueAt: from.Add(-time.Microsecond)}}
 	}
 	return cs
 }

@@ -57,7 +57,9 @@ func TestFailuresAreRetriedAndEnd(t *testing.T) {
 		"hopeless": func(context.Context, *executor.Run) error { return executor.Fatal(errors.New("no way")) },
 		"never":    func(context.Context, *executor.Run) error { return errors.New("never") },
 	})
-	quick := func(j *job.Job) { j.Spec.Retry = job.RetryPolicy{MaxAttempts: 3, InitialBackoff: 20 * time.Millisecond} }
+	quick := func(j *job.Job) {
+		j.Spec.Retry = job.RetryPolicy{MaxAttempts: 3, InitialBackoff: 20 * time.Millisecond}
+	}
 	now := r.clock.Now()
 	jobs := []*job.Job{r.newJob("flaky", once(now), quick), r.newJob("hopeless", once(now), quick), r.newJob("never", once(now), quick)}
 	r.submit(jobs...)

@@ -721,6 +721,7 @@ type WakeRow struct {
 	Spec          []byte `protobuf:"bytes,16,opt,name=spec,proto3" json:"spec,omitempty"`
 	Payload       []byte `protobuf:"bytes,17,opt,name=payload,proto3" json:"payload,omitempty"`
 	Name          string `protobuf:"bytes,18,opt,name=name,proto3" json:"name,omitempty"`
+	JobCreatedAt  int64  `protobuf:"varint,19,opt,name=job_created_at,json=jobCreatedAt,proto3" json:"job_created_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -879,6 +880,13 @@ func (x *WakeRow) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *WakeRow) GetJobCreatedAt() int64 {
+	if x != nil {
+		return x.JobCreatedAt
+	}
+	return 0
 }
 
 // Recorded tells, after the commit of a batch, which hand-overs ended or changed. Losing one costs nothing but freshness.
@@ -1436,7 +1444,7 @@ const file_waterclock_wire_v1_wire_proto_rawDesc = "" +
 	"\n" +
 	"skip_count\x18\x0e \x01(\x03R\tskipCount\"7\n" +
 	"\x04Wake\x12/\n" +
-	"\x04rows\x18\x01 \x03(\v2\x1b.waterclock.wire.v1.WakeRowR\x04rows\"\xdc\x03\n" +
+	"\x04rows\x18\x01 \x03(\v2\x1b.waterclock.wire.v1.WakeRowR\x04rows\"\x82\x04\n" +
 	"\aWakeRow\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\fR\x05jobId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\fR\x05runId\x12\x14\n" +
@@ -1456,7 +1464,8 @@ const file_waterclock_wire_v1_wire_proto_rawDesc = "" +
 	"\x06origin\x18\x0f \x01(\tR\x06origin\x12\x12\n" +
 	"\x04spec\x18\x10 \x01(\fR\x04spec\x12\x18\n" +
 	"\apayload\x18\x11 \x01(\fR\apayload\x12\x12\n" +
-	"\x04name\x18\x12 \x01(\tR\x04name\"?\n" +
+	"\x04name\x18\x12 \x01(\tR\x04name\x12$\n" +
+	"\x0ejob_created_at\x18\x13 \x01(\x03R\fjobCreatedAt\"?\n" +
 	"\bRecorded\x123\n" +
 	"\x04rows\x18\x01 \x03(\v2\x1f.waterclock.wire.v1.RecordedRowR\x04rows\"j\n" +
 	"\vRecordedRow\x12\x15\n" +

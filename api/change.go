@@ -1,0 +1,136 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/api/control"
+	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// errMoved says that a job was changed between the look at its history and the lock, again and again.
+var errMoved = errors.New("the job is being changed by others at this moment; try again")
+
+const (
+	changeTries = 5
+	// tellTimeout is how long telling of one change may take after its commit.
+	tellTimeout = 5 * time.Second
+)
+
+// decision is one of package control's, with its arguments bound. known is the job as it was read before, with its payload.
+type decision func(known, locked *job.Job, timers []store.Timer, now time.Time, ended control.Ended) (control.Decision, error)
+
+// changed is a job after a change.
+type changed struct {
+	job      *job.Job
+	timers   []store.Timer
+	decision control.Decision
+}
+
+// change applies a decision to a job of the caller, and tells whom it concerns.
+//
+// A run that has ended must never be made again, and only history knows which have. History cannot be read under the lock; so it is read before, with the
+// job, and the decision is made only if nothing has changed the job since. Everything that ends an occurrence before its time, or makes one beside the
+// schedule, does change it.
+func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, alsoEnded ...func(*job.Job) uuid.UUID) (*changed, error) {
+	namespace := callerOf(ctx).Namespace
+	for range changeTries {
+		known, err := s.Store.Job(ctx, namespace, id)
+		if err != nil {
+			return nil, err
+		}
+		ended, err := s.endedRuns(ctx, known, alsoEnded)
+		if err != nil {
+			return nil, err
+		}
+		out := &changed{}
+		out.job, out.timers, err = s.Store.ChangeJob(ctx, namespace, id, func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
+			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version {
+				return store.Change{}, errMoved
+			}
+			var err error
+			out.decision, err = decide(known, j, timers, now, ended)
+			return out.decision.Change, err
+		})
+		if errors.Is(err, errMoved) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.tell(ctx, out)
+		return out, nil
+	}
+	return nil, errMoved
+}
+
+// endedPage is how much history is read at once; endedPages bounds it where somebody has cancelled that many occurrences still to come.
+const (
+	endedPage  = 200
+	endedPages = 50
+)
+
+// endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given.
+func (s *service) endedRuns(ctx context.Context, j *job.Job, also []func(*job.Job) uuid.UUID) (control.Ended, error) {
+	known := map[uuid.UUID]bool{}
+	for _, f := range also {
+		id := f(j)
+		rows, err := s.Store.RunAttempts(ctx, j.ID, id)
+		if err != nil {
+			return nil, err
+		}
+		known[id] = slices.ContainsFunc(rows, func(r store.RunRow) bool { return r.Final })
+	}
+	// A minute covers the difference between our estimate of database time and the time under the lock, amply.
+	recent, at := s.Clock.Now().Add(-time.Minute), store.RunPosition{}
+	for range endedPages {
+		rows, err := s.Store.ListRuns(ctx, j.ID, at, endedPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			known[r.RunID] = true
+			at = store.RunPosition{At: r.ScheduledAt, RunID: r.RunID}
+		}
+		if len(rows) < endedPage || at.At.Before(recent) {
+			break
+		}
+	}
+	return func(run uuid.UUID) bool { return known[run] }, nil
+}
+
+// tell passes on what was committed: executors stop, planners wake. The caller's patience does not matter any more.
+func (s *service) tell(ctx context.Context, c *changed) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	for _, t := range c.decision.Withdraw {
+		s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled)
+	}
+	now := s.Clock.Now()
+	var soon []store.Timer
+	for _, t := range slices.Concat(c.decision.Put, c.decision.Set) {
+		if submit.DueSoon(&t, now) {
+			soon = append(soon, t)
+		}
+	}
+	if len(soon) == 0 {
+		return
+	}
+	// Read anew for its payload, which ChangeJob does not promise. Where that fails the rows are found by their planners.
+	j, err := s.Store.Job(ctx, c.job.Namespace, c.job.ID)
+	if err != nil {
+		s.Log.Debug("planners not told of a change", "job", c.job.ID, "error", err)
+		return
+	}
+	rows := make([]store.DueRow, len(soon))
+	for i, t := range soon {
+		rows[i] = submit.Row(j, t)
+	}
+	s.Waker.Wake(rows)
+}

@@ -1,0 +1,146 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpcreflect"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/waterclock-io/waterclock/api"
+	"github.com/waterclock-io/waterclock/job"
+	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
+	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+func TestHealthAndReflection(t *testing.T) {
+	t.Parallel()
+	ready := errors.New("not yet")
+	w := newWorld(t, func(d *api.Deps) { d.Ready = func(context.Context) error { return ready } })
+	check := func(service string) (healthv1.HealthCheckResponse_ServingStatus, error) {
+		c := connect.NewClient[healthv1.HealthCheckRequest, healthv1.HealthCheckResponse](w.http, w.url+"/grpc.health.v1.Health/Check", connect.WithGRPC())
+		res, err := c.CallUnary(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{Service: service}))
+		if err != nil {
+			return 0, err
+		}
+		return res.Msg.GetStatus(), nil
+	}
+	if s, err := check(""); err != nil || s != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("before it is ready: %v %v", s, err)
+	}
+	ready = nil
+	if s, err := check("waterclock.v1.JobService"); err != nil || s != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("ready: %v %v", s, err)
+	}
+	if _, err := check("nobody"); code(err) != connect.CodeNotFound {
+		t.Errorf("unknown service: %v", err)
+	}
+	watch := connect.NewClient[healthv1.HealthCheckRequest, healthv1.HealthCheckResponse](w.http, w.url+"/grpc.health.v1.Health/Watch", connect.WithGRPC())
+	s, err := watch.CallServerStream(t.Context(), connect.NewRequest(&healthv1.HealthCheckRequest{}))
+	must(t, err)
+	if !s.Receive() || s.Msg().GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("watch: %v", s.Err())
+	}
+	reflection := grpcreflect.NewClient(w.http, w.url, connect.WithGRPC()).NewStream(t.Context())
+	names, err := reflection.ListServices()
+	must(t, err)
+	if len(names) != 3 {
+		t.Errorf("services %v", names)
+	}
+	_, _ = reflection.Close() //nolint:errcheck // the end of a test
+}
+
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	list := func(o ...connect.ClientOption) error {
+		_, err := waterclockv1connect.NewJobServiceClient(w.http, w.url, o...).ListJobs(t.Context(), connect.NewRequest(&waterclockv1.ListJobsRequest{}))
+		return err
+	}
+	must(t, list())
+	for name, o := range map[string]connect.ClientOption{"connect": connect.WithProtoJSON(), "grpc": connect.WithGRPC(), "grpc-web": connect.WithGRPCWeb()} {
+		if err := list(o, connect.WithInterceptors(bearer("wck_a_b"))); code(err) != connect.CodeUnauthenticated {
+			t.Errorf("%s with a wrong key: %v", name, err)
+		}
+	}
+}
+
+func TestWebPagesOfOtherOriginsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(d *api.Deps) { d.AllowedOrigins = []string{"https://good.example"} })
+	do := func(method, origin string) *http.Response {
+		req, err := http.NewRequestWithContext(t.Context(), method, w.url+"/waterclock.v1.JobService/ListJobs", http.NoBody)
+		must(t, err)
+		req.Header.Set("Origin", origin)
+		req.Header.Set("Content-Type", "application/json")
+		if method == http.MethodOptions {
+			req.Header.Set("Access-Control-Request-Method", "POST")
+		}
+		res, err := http.DefaultClient.Do(req)
+		must(t, err)
+		must(t, res.Body.Close())
+		return res
+	}
+	if res := do(http.MethodPost, "https://evil.example"); res.StatusCode != http.StatusForbidden || res.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("evil: %v", res.Status)
+	}
+	if res := do(http.MethodOptions, "https://good.example"); res.StatusCode != http.StatusNoContent || res.Header.Get("Access-Control-Allow-Origin") != "https://good.example" {
+		t.Errorf("good: %v %v", res.Status, res.Header)
+	}
+}
+
+func TestSlowBodiesEndAndStreamsDoNot(t *testing.T) {
+	t.Parallel()
+	const bodyTimeout = time.Second
+	w := newWorldWith(t, bodyTimeout)
+	id := w.add(&waterclockv1.JobSpec{Kind: "exec"}).GetJob().GetJobId()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var streams []*connect.ServerStreamForClient[waterclockv1.WatchRunResponse]
+	for name, o := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
+		for version, h := range map[string]*http.Client{"http 1": {Transport: &http.Transport{}}, "http 2": w.http} {
+			o := append(o, connect.WithInterceptors(bearer(w.keys["acme"])))
+			s, err := waterclockv1connect.NewRunServiceClient(h, w.url, o...).WatchRun(ctx, connect.NewRequest(&waterclockv1.WatchRunRequest{JobId: id}))
+			must(t, err)
+			if !s.Receive() {
+				t.Errorf("%s %s: %v", name, version, s.Err())
+			}
+			streams = append(streams, s)
+		}
+	}
+	// A client that sends half of its request is cut off; that also is the time that the streams have to outlive.
+	r, pw := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/waterclock.v1.JobService/ListJobs", r)
+	must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	began := time.Now()
+	go func() { _, _ = pw.Write([]byte("{")) }()
+	res, err := (&http.Client{Transport: &http.Transport{}}).Do(req)
+	if err == nil {
+		if res.StatusCode == http.StatusOK {
+			t.Error("half a request was answered")
+		}
+		must(t, res.Body.Close())
+	}
+	if took := time.Since(began); took < bodyTimeout/2 {
+		t.Errorf("cut off after %v", took)
+	}
+	must(t, pw.Close())
+	row := w.hand(id)
+	w.report(row, store.ReportEnd, job.StepSucceeded, "")
+	for i, s := range streams {
+		last := waterclockv1.RunState_RUN_STATE_UNSPECIFIED
+		for s.Receive() {
+			last = s.Msg().GetRun().GetState()
+		}
+		if s.Err() != nil || last != waterclockv1.RunState_RUN_STATE_SUCCEEDED {
+			t.Errorf("stream %d: %v %v", i, s.Err(), last)
+		}
+	}
+}

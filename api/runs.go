@@ -1,0 +1,84 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/api/control"
+	"github.com/waterclock-io/waterclock/api/convert"
+	"github.com/waterclock-io/waterclock/job"
+	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// GetRun implements waterclockv1connect.RunServiceHandler.
+func (s *service) GetRun(ctx context.Context, req *connect.Request[waterclockv1.GetRunRequest]) (*connect.Response[waterclockv1.GetRunResponse], error) {
+	f, err := s.runOf(ctx, req.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&waterclockv1.GetRunResponse{Run: f.shown}), nil
+}
+
+// runRequest is any request that names a run of a job.
+type runRequest interface {
+	GetJobId() string
+	GetRunId() string
+}
+
+// runOf finds the run that a request of the caller names.
+func (s *service) runOf(ctx context.Context, m runRequest) (*foundRun, error) {
+	return s.runByID(ctx, convert.ID(m.GetJobId()), convert.ID(m.GetRunId()))
+}
+
+func (s *service) runByID(ctx context.Context, jobID, runID uuid.UUID) (*foundRun, error) {
+	j, err := s.Store.Job(ctx, callerOf(ctx).Namespace, jobID)
+	if err != nil {
+		return nil, err
+	}
+	return s.findRun(ctx, j, runID)
+}
+
+// CancelRun implements waterclockv1connect.RunServiceHandler.
+func (s *service) CancelRun(ctx context.Context, req *connect.Request[waterclockv1.CancelRunRequest]) (*connect.Response[waterclockv1.CancelRunResponse], error) {
+	id, run := convert.ID(req.Msg.GetJobId()), convert.ID(req.Msg.GetRunId())
+	c, err := s.change(ctx, id, func(_, j *job.Job, timers []store.Timer, now time.Time, ended control.Ended) (control.Decision, error) {
+		return control.Cancel(j, timers, now, run, ended)
+	})
+	if errors.Is(err, store.ErrNotFound) && run != uuid.Nil {
+		// One that has ended stays as it is, and is shown.
+		f, err := s.runByID(ctx, id, run)
+		if err != nil {
+			return nil, err
+		}
+		return connect.NewResponse(&waterclockv1.CancelRunResponse{Runs: []*waterclockv1.Run{f.shown}}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &waterclockv1.CancelRunResponse{}
+	for i := range c.decision.Runs {
+		out.Runs = append(out.Runs, convert.Ended(&c.decision.Runs[i]))
+	}
+	view := s.view()
+	for i := range c.timers {
+		if t := &c.timers[i]; slices.Contains(c.decision.Cancelled, t.RunID) {
+			out.Runs = append(out.Runs, view.Live(t))
+		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+// newestFirst orders a list of runs: by nominal time, then by id, descending.
+func newestFirst(aAt time.Time, aID uuid.UUID, bAt time.Time, bID uuid.UUID) int {
+	if c := bAt.Compare(aAt); c != 0 {
+		return c
+	}
+	return bytes.Compare(bID[:], aID[:])
+}
