@@ -152,18 +152,18 @@ func (e *Executor) bury(m *nats.Msg, why error) {
 	_ = m.Ack() //nolint:errcheck // delivered again, it is buried again
 }
 
-// mayStart settles whether this executor is the one to run the hand-over.
+// mayStart settles whether the hand-over is this executor's to work on. A message that a server may have delivered before, and forgotten in a crash, is not: who
+// got it first may have begun. It is claimed, which stops whoever still works on it, and given back for a hand-over of its own.
 func (a *attempt) mayStart() bool {
 	meta, err := a.raw.Metadata()
 	if err != nil {
 		a.drop()
 		return false
 	}
-	wait, older := a.e.trips.older(meta.Timestamp)
+	wait, older := a.e.trips.older(meta.Timestamp, a.msg.Server)
 	if !older {
 		return true
 	}
-	// The server may have delivered this to another executor and forgotten it in a crash.
 	if wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
@@ -174,11 +174,12 @@ func (a *attempt) mayStart() bool {
 			return false
 		}
 	}
-	if !a.claimNow() {
+	if a.claimNow() {
+		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "uncertain"})
+	} else {
 		a.drop()
-		return false
 	}
-	return true
+	return false
 }
 
 func (a *attempt) execute() {

@@ -336,7 +336,7 @@ func (e *Executor) Reconnected() {
 	e.mu.Lock()
 	p := e.puller
 	e.mu.Unlock()
-	e.trips.reconnected()
+	e.trips.reconnected(e.cfg.Conn)
 	if p != nil {
 		p.Reset()
 	}

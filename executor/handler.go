@@ -64,6 +64,28 @@ func Snooze(delay time.Duration) error {
 	return &outcome{err: fmt.Errorf("snoozed for %s", delay), snooze: true, delay: max(delay, time.Microsecond)}
 }
 
+// Outcome is what the executor makes of a handler's error.
+type Outcome struct {
+	// Fatal: no further attempt follows.
+	Fatal bool
+	// Snooze: the handler asked to be called again.
+	Snooze bool
+	// Delay before the next attempt; 0 leaves it to the policy.
+	Delay time.Duration
+	// Reason and Code are those of WithCode.
+	Reason string
+	Code   int32
+}
+
+// OutcomeOf tells what an error says beyond its words, so that handlers can be tested without an executor.
+func OutcomeOf(err error) Outcome {
+	var o *outcome
+	if !errors.As(err, &o) {
+		return Outcome{}
+	}
+	return Outcome{Fatal: o.fatal, Snooze: o.snooze, Delay: o.delay, Reason: o.reason, Code: o.code}
+}
+
 // asOutcome returns a copy that may be changed.
 func asOutcome(err error) *outcome {
 	var o *outcome

@@ -22,6 +22,7 @@ type trips struct {
 	connected time.Time     // server clock, when this connection began
 	since     time.Time     // this machine's clock, when this connection began
 	stale     bool          // connected is of the connection before
+	server    uint64        // the NATS server process that is spoken to
 }
 
 const (
@@ -36,6 +37,7 @@ func (t *trips) begin(ctx context.Context, nc *nats.Conn, js jetstream.JetStream
 	if err := t.trip(nc); err != nil {
 		return err
 	}
+	t.server = streams.ServerMark(nc)
 	return t.readOffset(ctx, js, runs)
 }
 
@@ -66,10 +68,10 @@ func (t *trips) readOffset(ctx context.Context, js jetstream.JetStream, runs str
 }
 
 // reconnected makes every message that is stored by now an older one.
-func (t *trips) reconnected() {
+func (t *trips) reconnected(nc *nats.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stale, t.since = true, time.Now()
+	t.stale, t.since, t.server = true, time.Now(), streams.ServerMark(nc)
 }
 
 func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs func() streams.Runs) {
@@ -90,11 +92,12 @@ func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, 
 	}
 }
 
-// older tells whether a message was stored before this connection began, and if so how long to wait before it may be claimed.
-func (t *trips) older(stored time.Time) (wait time.Duration, older bool) {
+// older tells whether the server may have forgotten that it delivered a message before: it was stored before this connection began, and not through the
+// server process that is spoken to now. If so, it tells how long to wait before it may be claimed.
+func (t *trips) older(stored time.Time, server uint64) (wait time.Duration, older bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.stale && stored.After(t.connected) {
+	if (!t.stale && stored.After(t.connected)) || (server != 0 && server == t.server) {
 		return 0, false
 	}
 	return max(time.Until(t.since.Add(settle)), 0), true

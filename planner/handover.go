@@ -208,7 +208,7 @@ func (p *Planner) publish(d *departure, now time.Time) {
 		Namespace: t.Namespace, Kind: t.Kind, Payload: d.row.Payload, ScheduledAt: t.ScheduledAt.UnixMicro(),
 		PublishBy: r.serverTime.Add(publishWithin).UnixMicro(), AttemptTimeout: s.Timeout().Microseconds(), Queue: t.Queue, Priority: t.Priority.String(),
 		Labels: s.Labels, Name: d.row.Name, Civil: t.Civil, Shard: uint32(t.Shard), DueAt: t.DueAt.UnixMicro(), //nolint:gosec // shards are few
-		PublishedAt: now.UnixMicro(),
+		PublishedAt: now.UnixMicro(), Server: r.server,
 	}
 	if s.TotalDeadline > 0 {
 		base := t.ScheduledAt

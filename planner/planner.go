@@ -110,6 +110,7 @@ type road struct {
 	serverTime time.Time // of NATS, when it was asked
 	heardAt    time.Time // monotonic
 	open       bool      // STATUS has room
+	server     uint64    // the NATS server process that was asked
 	statusSeq  uint64    // last sequence of STATUS
 	applied    uint64    // all of STATUS up to here is in SQL
 }

@@ -66,7 +66,7 @@ func (p *Planner) look(ctx context.Context, save bool) error {
 	if open != old.open && !old.heardAt.IsZero() {
 		p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
 	}
-	p.road.Store(&road{runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied})
+	p.road.Store(&road{runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied, server: streams.ServerMark(p.cfg.Conn)})
 	p.cfg.Metrics.inStream.Set(float64(state.Messages))
 	if save {
 		s := store.Stream{Name: streams.RunsStream, Generation: old.runs.Generation, LastSeq: state.LastSeq}

@@ -38,6 +38,7 @@ func (r *Recorder) applyBatch(ctx context.Context, msgs []jetstream.Msg) {
 	for _, m := range msgs {
 		_ = m.Ack() //nolint:errcheck // delivered again it changes nothing
 	}
+	r.inHand.drop(msgs)
 }
 
 // read opens a message; what in it is not of this cluster goes to the dead letters.

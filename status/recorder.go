@@ -55,7 +55,9 @@ type Recorder struct {
 	notify *streams.Notifier
 	window *streams.Window
 
-	msgs     chan jetstream.Msg
+	msgs   chan jetstream.Msg
+	inHand inHand
+
 	started  atomic.Bool
 	life     context.Context
 	end      context.CancelFunc
@@ -63,11 +65,13 @@ type Recorder struct {
 	stopOnce sync.Once
 }
 
-// consumer settings. A batch that is still being tried after ackWait is delivered again, which costs work and changes nothing.
+// Settings of the consumer. What a recorder that died had in hand is delivered to another after ackWait; one that lives says so of what it cannot settle
+// sooner, because SQL is slow or away.
 const (
-	ackWait    = 30 * time.Second
+	ackWait    = 2 * time.Second
+	sayEvery   = 600 * time.Millisecond
 	maxPending = 20_000
-	prefetch   = 2_000
+	prefetch   = 1_000
 )
 
 // New returns a recorder that is not running.
@@ -91,7 +95,7 @@ func New(cfg Config) (*Recorder, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Recorder{
 		cfg: cfg, log: cfg.Logger.With("role", "recorder"), js: js, notify: streams.NewNotifier(cfg.Conn, cfg.Logger),
-		msgs: make(chan jetstream.Msg, prefetch), life: life, end: end,
+		msgs: make(chan jetstream.Msg, prefetch), inHand: inHand{since: map[jetstream.Msg]time.Time{}}, life: life, end: end,
 	}, nil
 }
 
@@ -114,6 +118,7 @@ func (r *Recorder) Start(ctx context.Context) error {
 	}
 	r.loops.Go(func() { r.keepConsuming(stop) })
 	r.loops.Go(r.apply)
+	r.loops.Go(func() { r.inHand.keep(r.life) })
 	r.loops.Go(r.trim)
 	if r.cfg.Keep > 0 {
 		r.loops.Go(r.purge)
@@ -130,6 +135,7 @@ func (r *Recorder) consume(ctx context.Context) (jetstream.ConsumeContext, error
 		return nil, fmt.Errorf("make consumer %s: %w", streams.RecorderConsumer, err)
 	}
 	cc, err := c.Consume(func(m jetstream.Msg) {
+		r.inHand.take(m)
 		select {
 		case r.msgs <- m:
 		case <-r.life.Done():

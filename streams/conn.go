@@ -2,11 +2,23 @@ package streams
 
 import (
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
+
+// ServerMark names the NATS server process that a connection speaks to: another mark, another process. 0 while there is no connection.
+func ServerMark(nc *nats.Conn) uint64 {
+	id := nc.ConnectedServerId()
+	if id == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) //nolint:errcheck // never fails
+	return h.Sum64()
+}
 
 // Dial says how to reach NATS.
 type Dial struct {

@@ -25,6 +25,7 @@ const (
 	uniqueViolation      = "23505"
 	undefinedTable       = "42P01"
 	duplicateTable       = "42P07"
+	duplicateObject      = "42710"
 )
 
 // unavailableClasses are the classes of SQLSTATE that say that the server could not, not that the statement was wrong: connection, resources (disk full

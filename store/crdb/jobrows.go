@@ -116,7 +116,7 @@ func storedJob(j *job.Job) *job.Job {
 }
 
 // setJobs replaces the rows of jobs; they stay in their namespaces.
-var setJobs = "UPDATE jobs AS j SET " + assign(jobCols[2:]) + " FROM " + unnest(1, jobCols) + " WHERE j.job_id = u.job_id"
+var setJobs = "UPDATE jobs AS j SET " + assign(jobCols[2:]) + " FROM " + unnest(1, jobCols) + " WHERE j.job_id = ANY (ARRAY[u.job_id])"
 
 var payloadCols = []column{{"job_id", uuidKind, ""}, {"version", int8Kind, ""}, {"body", byteaKind, ""}}
 

@@ -13,7 +13,8 @@ import (
 )
 
 var (
-	readJob = "SELECT " + jobColumns + ", p.body FROM jobs AS j LEFT JOIN payloads AS p ON p.job_id = j.job_id WHERE j.job_id = $1 AND j.namespace = $2"
+	// The namespace is no plain column there, so that no plan goes through all jobs of it.
+	readJob = "SELECT " + jobColumns + ", p.body FROM jobs AS j LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[j.job_id]) WHERE j.job_id = $1 AND j.namespace || '' = $2"
 	lockJob = readJob + " FOR UPDATE OF j"
 )
 

@@ -48,7 +48,7 @@ func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*job.Job, err
 
 // listQuery asks for a page by the filters that are set: a text for each set of filters, so that each is planned for itself.
 func listQuery(q *store.JobQuery, created int64, id uuid.UUID, limit int) (string, []any, error) {
-	text := "SELECT " + jobColumns + " FROM jobs AS j WHERE j.namespace = $1 AND (j.created_at, j.job_id) < ($2, $3)"
+	text := "SELECT " + jobColumns + " FROM jobs AS j WHERE j.namespace = $1 AND j.created_at <= $2 AND (j.created_at, j.job_id) < ($2, $3)"
 	args := []any{clean(q.Namespace), created, [16]byte(id)}
 	add := func(condition string, arg any) {
 		args = append(args, arg)

@@ -15,8 +15,9 @@ const markGuard = sameKey + " AND t.step = 2 AND t.version = u.version AND t.dis
 var (
 	markAny = "UPDATE timers AS t SET step = 3, dispatch = t.dispatch + 1, dispatched_at = " + sqlNow + ", generation = $8, mark_id = $9 FROM " +
 		unnest(1, markCols) + " WHERE " + markGuard
-	mark      = markAny + " RETURNING u.item"
-	markAlone = markAny + " AND NOT EXISTS (SELECT 1 FROM timers AS o WHERE o.job_id = t.job_id AND o.listed AND o.scheduled_at < t.scheduled_at) RETURNING u.item"
+	mark = markAny + " RETURNING u.item"
+	// OFFSET 0 keeps PostgreSQL from making a join of it, and so from a walk along all listed rows.
+	markAlone = markAny + " AND NOT EXISTS (SELECT 1 FROM timers AS o WHERE o.job_id = ANY (ARRAY[t.job_id]) AND o.listed AND o.scheduled_at < t.scheduled_at OFFSET 0) RETURNING u.item"
 	asRead    = "SELECT u.item FROM " + unnest(1, markCols) + " JOIN timers AS t ON " + markGuard
 	marked    = "SELECT u.item FROM " + unnest(1, itemCols) + " JOIN timers AS t ON " + sameKey + " AND t.mark_id = $7"
 )

@@ -148,7 +148,7 @@ func acquireLock(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 		}
 		switch sqlState(err) {
 		// The table or its row is being made by another, or the row was let go of.
-		case uniqueViolation, duplicateTable, serializationFailure, deadlockDetected, undefinedTable:
+		case uniqueViolation, duplicateTable, duplicateObject, serializationFailure, deadlockDetected, undefinedTable:
 		default:
 			return nil, err
 		}

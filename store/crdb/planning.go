@@ -19,7 +19,7 @@ var fromCols = []column{{"shard", int4Kind, ""}, {"bucket", int8Kind, ""}, {"due
 var readDue = "SELECT " + timerColumns + ", j.name, j.created_at, j.spec, p.body FROM " + unnest(1, fromCols) + " CROSS JOIN LATERAL (" +
 	"SELECT " + selected("d", timerCols) + " FROM timers AS d WHERE d.shard = u.shard AND d.bucket >= u.bucket AND (d.bucket, d.due_at, d.run_id) > (u.bucket, u.due_at, u.run_id) " +
 	"AND d.bucket <= $5 AND d.due_at < $6 AND d.step = 2 ORDER BY d.bucket, d.due_at, d.run_id LIMIT $7::int8) AS t " +
-	"JOIN jobs AS j ON j.job_id = t.job_id LEFT JOIN payloads AS p ON p.job_id = t.job_id"
+	"JOIN jobs AS j ON j.job_id = ANY (ARRAY[t.job_id]) LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[t.job_id])"
 
 // ReadDue implements store.Planning.
 func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
@@ -77,7 +77,7 @@ func (s *Store) ReadTimers(ctx context.Context, keys []store.TimerKey) (ts []sto
 }
 
 const brokenSeries = "SELECT j.job_id FROM jobs AS j WHERE j.shard = $1 AND j.recurring AND j.state = 'active' AND j.job_id > $2 AND NOT EXISTS " +
-	"(SELECT 1 FROM timers AS t WHERE t.job_id = j.job_id AND t.listed AND t.scheduled_at >= $3 AND t.origin = 'schedule') ORDER BY j.job_id LIMIT $4::int8"
+	"(SELECT 1 FROM timers AS t WHERE t.job_id = ANY (ARRAY[j.job_id]) AND t.listed AND t.scheduled_at >= $3 AND t.origin = 'schedule' OFFSET 0) ORDER BY j.job_id LIMIT $4::int8"
 
 // BrokenSeries implements store.Planning.
 func (s *Store) BrokenSeries(ctx context.Context, shard int32, from time.Time, after uuid.UUID, limit int) (ids []uuid.UUID, err error) {

@@ -16,15 +16,15 @@ var (
 	oldRuns     = "SELECT " + selected("r", runKeyCols) + " FROM runs AS r WHERE r.ended_at < $1 LIMIT $2::int8"
 	oldSkips    = "SELECT " + selected("k", skipKeyCols) + " FROM skips AS k WHERE k.at < $1 LIMIT $2::int8"
 	// What was found is deleted by key, as rows of history never change.
-	deleteRuns = "DELETE FROM runs AS r USING " + unnest(1, runKeyCols) + " WHERE r.job_id = u.job_id AND r.scheduled_at = u.scheduled_at " +
+	deleteRuns = "DELETE FROM runs AS r USING " + unnest(1, runKeyCols) + " WHERE r.job_id = ANY (ARRAY[u.job_id]) AND r.scheduled_at = u.scheduled_at " +
 		"AND r.run_id = u.run_id AND r.attempt = u.attempt RETURNING 1"
-	deleteSkips = "DELETE FROM skips AS k USING " + unnest(1, skipKeyCols) + " WHERE k.job_id = u.job_id AND k.nominal_at = u.nominal_at RETURNING 1"
+	deleteSkips = "DELETE FROM skips AS k USING " + unnest(1, skipKeyCols) + " WHERE k.job_id = ANY (ARRAY[u.job_id]) AND k.nominal_at = u.nominal_at RETURNING 1"
 )
 
 // oldJob is the condition for a job that nothing can come of, but for its timers. The row of a one-time job does not tell when its run ended; its
 // history does.
 const oldJob = "j.updated_at < $1 AND j.due_at < $1 AND (j.state IN ('deleted', 'completed') OR NOT j.recurring) " +
-	"AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.job_id = j.job_id AND r.ended_at >= $1)"
+	"AND NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.job_id = ANY (ARRAY[j.job_id]) AND r.ended_at >= $1 OFFSET 0)"
 
 var (
 	oldJobs     = "SELECT " + jobColumns + " FROM jobs AS j WHERE j.job_id > $2 AND " + oldJob + " ORDER BY j.job_id LIMIT $3::int8"

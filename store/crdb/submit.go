@@ -215,9 +215,9 @@ func (b *submit) lookup(ctx context.Context, refused []int, read func(context.Co
 	return e, nil
 }
 
-var lookupJobs = "SELECT " + jobColumns + ", p.body FROM jobs AS j LEFT JOIN payloads AS p ON p.job_id = j.job_id WHERE j.job_id = ANY ($1::uuid[]) " +
-	"UNION ALL SELECT " + jobColumns + ", NULL FROM unnest($2::text[], $3::text[]) AS u(namespace, name) JOIN jobs AS j " +
-	"ON j.namespace = u.namespace AND j.name = u.name AND j.name IS NOT NULL AND j.state <> 'deleted' WHERE NOT j.job_id = ANY ($1::uuid[])"
+var lookupJobs = "SELECT " + jobColumns + ", p.body FROM jobs AS j LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[j.job_id]) WHERE j.job_id = ANY ($1::uuid[]) " +
+	"UNION ALL SELECT " + jobColumns + ", NULL FROM unnest($2::text[], $3::text[]) AS u(namespace, name) CROSS JOIN LATERAL " +
+	"(SELECT * FROM jobs AS n WHERE n.namespace = u.namespace AND n.name = u.name AND n.name IS NOT NULL AND n.state <> 'deleted' LIMIT 1) AS j WHERE NOT j.job_id = ANY ($1::uuid[])"
 
 type existing struct {
 	byID  map[uuid.UUID]*job.Job

@@ -23,7 +23,7 @@ var timerCols = append(slices.Clone(keyCols), []column{
 var timerColumns = selected("t", timerCols)
 
 // sameKey joins a timer with a row of a batch that starts with keyCols.
-const sameKey = "t.shard = u.shard AND t.bucket = u.bucket AND t.due_at = u.due_at AND t.run_id = u.run_id"
+const sameKey = "t.shard = ANY (ARRAY[u.shard]) AND t.bucket = u.bucket AND t.due_at = u.due_at AND t.run_id = u.run_id"
 
 // itemCols ask for timers by key, each at a dispatch, with the place of the asker in its list.
 var itemCols = append(slices.Clone(keyCols), column{"dispatch", int8Kind, ""}, column{"item", int4Kind, ""})

@@ -89,11 +89,12 @@ type tx struct {
 	to      batcher
 	queued  []statement
 	begun   bool
+	dialect dialect
 	managed bool // by CockroachDB's retry wrapper, which begins and commits
 }
 
 // queue adds statements to the next flush.
-func (t *tx) queue(list ...statement) { t.queued = append(t.queued, list...) }
+func (t *tx) queue(list ...statement) { t.queued = append(t.queued, t.dialect.rewrite(list)...) }
 
 // flush sends what is queued.
 func (t *tx) flush(ctx context.Context) error {
@@ -162,7 +163,7 @@ func (s *Store) transact(ctx context.Context, work func(ctx context.Context, t *
 		return s.repeat(ctx, func(ctx context.Context) error {
 			// The wrapper's own bound is small: it keeps its place in CockroachDB's queues of waiting transactions, ours begins anew.
 			return crdbpgx.ExecuteTx(crdb.WithMaxRetries(ctx, 10), s.hot, pgx.TxOptions{}, func(in pgx.Tx) error {
-				t := &tx{to: in, managed: true}
+				t := &tx{to: in, managed: true, dialect: cockroach}
 				if err := work(ctx, t); err != nil {
 					return err
 				}
@@ -196,6 +197,7 @@ func (s *Store) transact(ctx context.Context, work func(ctx context.Context, t *
 
 // write runs statements that need no answers of each other in one transaction and, but on CockroachDB for more than one, in one round trip.
 func (s *Store) write(ctx context.Context, list ...statement) error {
+	list = s.dialect.rewrite(list)
 	if len(list) == 1 {
 		return s.repeat(ctx, func(ctx context.Context) error {
 			conn, err := s.hot.Acquire(ctx)
@@ -215,6 +217,7 @@ func (s *Store) write(ctx context.Context, list ...statement) error {
 
 // read runs statements that write nothing, in one round trip. Each of them sees a state of its own, not older than that of the one before.
 func (s *Store) read(ctx context.Context, from *pgxpool.Pool, list ...statement) error {
+	list = s.dialect.rewrite(list)
 	return s.repeat(ctx, func(ctx context.Context) error {
 		_, err := send(ctx, from, list)
 		return err

@@ -75,16 +75,20 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, script, want string
+		outcome            executor.Outcome
 	}{
-		{"success", "exit 0", ""},
-		{"exit code", "exit 3", "exit code 3"},
-		{"signal", "kill -USR1 $$", "killed by SIGUSR1"},
+		{"success", "exit 0", "", executor.Outcome{}},
+		{"exit code", "exit 3", "exit code 3", executor.Outcome{Reason: "exit", Code: 3}},
+		{"signal", "kill -KILL $$", "killed by SIGKILL", executor.Outcome{Reason: "exit", Code: 137}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			err := supervise(t.Context(), shell(c.script, nil), &held{length: time.Minute}, time.Second)
 			if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if got := executor.OutcomeOf(err); got != c.outcome {
+				t.Errorf("got %+v, want %+v", got, c.outcome)
 			}
 		})
 	}
@@ -104,7 +108,7 @@ func TestCannotStart(t *testing.T) {
 			if !errors.As(err, &start) || start.Retriable() {
 				t.Fatalf("got %v, want a start error that stays", err)
 			}
-			if start == err { //nolint:errorlint // wrapped by Fatal, it is another value
+			if !executor.OutcomeOf(err).Fatal {
 				t.Error("it is not marked as fatal")
 			}
 		})
@@ -115,7 +119,7 @@ func TestLeaseOverBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	err := supervise(t.Context(), shell("exit 0", nil), &held{until: time.Now()}, time.Second)
 	var start *guard.StartError
-	if !errors.As(err, &start) || !start.Retriable() {
+	if !errors.As(err, &start) || !start.Retriable() || executor.OutcomeOf(err).Fatal {
 		t.Errorf("got %v, want a start error that may pass", err)
 	}
 }

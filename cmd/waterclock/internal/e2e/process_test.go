@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -312,23 +313,28 @@ func TestOneKilledProcessOfSeveralLosesNothing(t *testing.T) {
 	}
 	t.Cleanup(broker.Stop)
 	dir := t.TempDir()
-	role := func(name string, more ...string) *process {
+	role := func(t *testing.T, name string, more ...string) *process {
+		t.Helper()
 		args := []string{
 			name, "--store", dsn, "--nats", "nats://" + broker.Addr(), "--http", "127.0.0.1:0", "--data", dir,
 			"--blob.url", "file://" + filepath.Join(dir, "blobs") + "?create_dir=true",
 		}
 		return start(t, append(args, more...)...)
 	}
-	executorArgs := []string{"--executor.kinds.exec.enabled", "--executor.kinds.exec.allow", "/bin/sh,/usr/bin/sh", "--executor.slots", "8",
-		"--lease.ack_wait", "3s", "--lease.heartbeat", "500ms", "--lease.margin", "1s"}
-	plannerArgs := []string{"--lease.ack_wait", "3s"}
-	api := role("api")
+	lease := []string{"--lease.ack_wait", "3s", "--lease.heartbeat", "500ms", "--lease.margin", "1s"}
+	more := map[string][]string{
+		"planner":  lease,
+		"executor": append([]string{"--executor.kinds.exec.enabled", "--executor.kinds.exec.allow", "/bin/sh,/usr/bin/sh", "--executor.slots", "8"}, lease...),
+	}
+	whole := t
+	api := role(t, "api")
 	for _, victim := range []string{"planner", "executor", "recorder", "api"} {
 		t.Run(victim, func(t *testing.T) {
 			const jobs = 200
 			file := filepath.Join(t.TempDir(), "notes")
-			running := map[string]*process{
-				"planner": role("planner", plannerArgs...), "executor": role("executor", executorArgs...), "recorder": role("recorder"),
+			running := map[string]*process{}
+			for _, name := range []string{"planner", "executor", "recorder"} {
+				running[name] = role(t, name, more[name]...)
 			}
 			defer func() {
 				for _, p := range running {
@@ -342,19 +348,12 @@ func TestOneKilledProcessOfSeveralLosesNothing(t *testing.T) {
 			}
 			ids := submitMany(t, api.jobs(), specs)
 			waitLines(t, file, 40, 60*time.Second)
-			switch victim {
-			case "api":
+			if victim == "api" {
 				api.kill()
-				api = role("api")
-			case "planner":
+				api = role(whole, "api") // which outlives this part of the test
+			} else {
 				running[victim].kill()
-				running[victim] = role(victim, plannerArgs...)
-			case "executor":
-				running[victim].kill()
-				running[victim] = role(victim, executorArgs...)
-			default:
-				running[victim].kill()
-				running[victim] = role(victim)
+				running[victim] = role(t, victim, more[victim]...)
 			}
 			ended := outcomes(t, api.jobs(), ids, 90*time.Second)
 			checkFinal(t, api, ended)
@@ -375,14 +374,23 @@ func TestDevIsReadyAndMeasures(t *testing.T) {
 	}
 	ids := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{note(filepath.Join(t.TempDir(), "n"), 0, "0")})
 	outcomes(t, p.jobs(), ids, 20*time.Second)
-	body, _ := get(t, p.url+"/metrics")
-	for _, name := range []string{
+	names := []string{
 		"waterclock_submits_total", "waterclock_queue_depth", "waterclock_queue_oldest_age_seconds", "waterclock_start_lag_seconds_bucket",
 		"waterclock_run_time_seconds_bucket", "waterclock_attempts_total", "waterclock_shard_changes_total", "waterclock_statuses_total",
-	} {
-		if !bytes.Contains(body, []byte(name)) {
-			t.Errorf("metric %s is missing", name)
+	}
+	// The gauges of the lanes are set every five seconds.
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for tries := 0; ; tries++ {
+		body, _ := get(t, p.url+"/metrics")
+		missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return bytes.Contains(body, []byte(name)) })
+		if len(missing) == 0 {
+			return
 		}
+		if tries == 50 {
+			t.Fatalf("metrics are missing: %v", missing)
+		}
+		<-tick.C
 	}
 }
 

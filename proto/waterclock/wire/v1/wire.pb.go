@@ -265,7 +265,10 @@ type RunMessage struct {
 	Shard        uint32            `protobuf:"varint,19,opt,name=shard,proto3" json:"shard,omitempty"`
 	DueAt        int64             `protobuf:"varint,20,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	// When the planner sent the message: with the time at which NATS stored it, executors learn how database time differs from that of NATS.
-	PublishedAt   int64 `protobuf:"varint,21,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	PublishedAt int64 `protobuf:"varint,21,opt,name=published_at,json=publishedAt,proto3" json:"published_at,omitempty"`
+	// Names the NATS server process that the planner published through. Where the executor is connected to the same one, that server has not been restarted
+	// since, and what it says of earlier deliveries is to be believed.
+	Server        uint64 `protobuf:"fixed64,22,opt,name=server,proto3" json:"server,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -443,6 +446,13 @@ func (x *RunMessage) GetDueAt() int64 {
 func (x *RunMessage) GetPublishedAt() int64 {
 	if x != nil {
 		return x.PublishedAt
+	}
+	return 0
+}
+
+func (x *RunMessage) GetServer() uint64 {
+	if x != nil {
+		return x.Server
 	}
 	return 0
 }
@@ -1392,7 +1402,7 @@ const file_waterclock_wire_v1_wire_proto_rawDesc = "" +
 	"\trecurring\x18\n" +
 	" \x01(\bR\trecurring\x12!\n" +
 	"\fscheduled_at\x18\v \x01(\x03R\vscheduledAt\x12\x18\n" +
-	"\aversion\x18\f \x01(\x03R\aversion\"\xb2\x05\n" +
+	"\aversion\x18\f \x01(\x03R\aversion\"\xca\x05\n" +
 	"\n" +
 	"RunMessage\x12\x16\n" +
 	"\x06ticket\x18\x01 \x01(\fR\x06ticket\x12\x15\n" +
@@ -1417,7 +1427,8 @@ const file_waterclock_wire_v1_wire_proto_rawDesc = "" +
 	"\x05civil\x18\x12 \x01(\tR\x05civil\x12\x14\n" +
 	"\x05shard\x18\x13 \x01(\rR\x05shard\x12\x15\n" +
 	"\x06due_at\x18\x14 \x01(\x03R\x05dueAt\x12!\n" +
-	"\fpublished_at\x18\x15 \x01(\x03R\vpublishedAt\x1a9\n" +
+	"\fpublished_at\x18\x15 \x01(\x03R\vpublishedAt\x12\x16\n" +
+	"\x06server\x18\x16 \x01(\x06R\x06server\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"a\n" +

@@ -26,7 +26,8 @@ CREATE TABLE jobs (
 
 CREATE UNIQUE INDEX jobs_name ON jobs (namespace, name) WHERE name IS NOT NULL AND state <> 'deleted';
 
-CREATE INDEX jobs_list ON jobs (namespace, created_at DESC, job_id DESC);
+-- Without the id, by which pages go on too: PostgreSQL would take the index for look-ups by id while the table is small, and keep to that.
+CREATE INDEX jobs_list ON jobs (namespace, created_at DESC);
 
 CREATE INDEX jobs_sweep ON jobs (shard, job_id) WHERE recurring AND state = 'active';
 
