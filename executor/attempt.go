@@ -21,17 +21,20 @@ import (
 
 // attempt is one hand-over of a run while this executor holds it: from its delivery until its outcome is in STATUS and its message is acknowledged.
 type attempt struct {
-	e       *Executor
-	raw     *nats.Msg
-	msg     *wirev1.RunMessage
-	run     uuid.UUID
-	started time.Time // monotonic
-	offset  time.Duration
+	e      *Executor
+	raw    *nats.Msg
+	msg    *wirev1.RunMessage
+	run    uuid.UUID
+	offset time.Duration
+
+	started atomicTime  // when it was received, then when the handler was called
+	running atomic.Bool // the handler was called
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	lease  atomicTime // from when AckWait counts
-	beatAt atomicTime // last sign of life that was sent
+	lease  atomicTime  // from when AckWait counts
+	beatAt atomicTime  // last sign of life that was sent
+	beats  atomic.Bool // one is being sent
 	fenced atomic.Bool
 	claim  atomic.Int32 // claimNone …
 
@@ -41,6 +44,7 @@ type attempt struct {
 	progressN atomic.Int64
 	sentLive  atomic.Bool
 
+	concluded  atomic.Bool
 	finishOnce sync.Once
 	finished   atomic.Bool
 	stoppedAt  atomicTime
@@ -57,12 +61,15 @@ const (
 const LeakAfter = 10 * time.Second
 
 // receive takes a delivery for a free slot. It is called by the puller and must not block.
-func (e *Executor) receive(m *nats.Msg) {
+func (e *Executor) receive(m *nats.Msg, release func()) {
 	e.working.Add(1)
 	e.busy.Add(1)
 	go func() {
 		defer e.working.Done()
-		defer e.freeSlot()
+		defer func() {
+			e.busy.Add(-1)
+			release()
+		}()
 		a := e.open(m)
 		if a == nil {
 			return
@@ -74,22 +81,20 @@ func (e *Executor) receive(m *nats.Msg) {
 	}()
 }
 
-func (e *Executor) freeSlot() {
-	e.busy.Add(-1)
-	e.mu.Lock()
-	p := e.puller
-	e.mu.Unlock()
-	p.Release(1)
-}
-
 // giveBack returns a delivery that no slot was free for.
 func (e *Executor) giveBack(m *nats.Msg) {
 	e.working.Add(1)
 	go func() {
 		defer e.working.Done()
-		if a := e.open(m); a != nil {
-			a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"})
+		a := e.open(m)
+		if a == nil {
+			return
 		}
+		if a.older() {
+			a.drop() // another may be at it, as in mayStart
+			return
+		}
+		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"})
 	}()
 }
 
@@ -106,8 +111,9 @@ func (e *Executor) open(m *nats.Msg) *attempt {
 		e.bury(m, fmt.Errorf("run message cannot be read: %w", errors.Join(err, fmt.Errorf("ids of %d and %d bytes", len(msg.GetRunId()), len(msg.GetJobId())))))
 		return nil
 	}
-	a := &attempt{e: e, raw: m, msg: msg, run: uuid.UUID(msg.RunId), started: received}
-	a.lease.store(e.trips.last.load())
+	a := &attempt{e: e, raw: m, msg: msg, run: uuid.UUID(msg.RunId)}
+	a.started.store(received)
+	a.lease.store(e.trips.before.load())
 	a.beatAt.store(received)
 	// Database time is that of NATS plus what lay between the planner's clock and NATS's when the message was stored.
 	a.offset = time.UnixMicro(msg.PublishedAt).Sub(meta.Timestamp)
@@ -130,6 +136,10 @@ func (e *Executor) open(m *nats.Msg) *attempt {
 	case meta.Timestamp.After(time.UnixMicro(msg.PublishBy)):
 		lost = "published too late"
 	case time.Until(a.fenceAt()) < e.cfg.Lease.Beat:
+		if a.older() {
+			a.drop() // another may be at it, as in mayStart
+			return nil
+		}
 		lost = "held up on its way"
 	}
 	if lost != "" {
@@ -150,6 +160,16 @@ func (e *Executor) bury(m *nats.Msg, why error) {
 	}
 	e.log.Warn("message moved to the dead letters", "subject", m.Subject, "error", why)
 	_ = m.Ack() //nolint:errcheck // delivered again, it is buried again
+}
+
+// older tells whether the message was stored before this connection began.
+func (a *attempt) older() bool {
+	meta, err := a.raw.Metadata()
+	if err != nil {
+		return true
+	}
+	_, older := a.e.trips.older(meta.Timestamp, a.msg.Server)
+	return older
 }
 
 // mayStart settles whether the hand-over is this executor's to work on. A message that a server may have delivered before, and forgotten in a crash, is not: who
@@ -200,9 +220,11 @@ func (a *attempt) execute() {
 		Payload: msg.Payload, Labels: msg.Labels, Attempt: msg.Attempt, MaxAttempts: msg.MaxAttempts, Dispatch: msg.Dispatch,
 		ScheduledAt: time.UnixMicro(msg.ScheduledAt).UTC(), Civil: msg.Civil, a: a,
 	}
-	a.started = time.Now()
-	e.cfg.Metrics.startLag.WithLabelValues(msg.Queue, msg.Priority).Observe(a.dbTime(a.started).Sub(time.UnixMicro(msg.DueAt)).Seconds())
-	ctx, stop := context.WithDeadlineCause(context.WithValue(a.ctx, runKey{}, run), a.started.Add(limit), cause)
+	started := time.Now()
+	a.started.store(started)
+	a.running.Store(true)
+	e.cfg.Metrics.startLag.WithLabelValues(msg.Queue, msg.Priority).Observe(a.dbTime(started).Sub(time.UnixMicro(msg.DueAt)).Seconds())
+	ctx, stop := context.WithDeadlineCause(context.WithValue(a.ctx, runKey{}, run), started.Add(limit), cause)
 	watch := context.AfterFunc(ctx, func() { a.stoppedAt.store(time.Now()) })
 	err := call(ctx, handler, run)
 	watch()
@@ -224,6 +246,9 @@ func call(ctx context.Context, h Handler, run *Run) (err error) {
 
 // conclude says how the attempt ended: by what the handler returned, and by why it was stopped where it was.
 func (a *attempt) conclude(err, why error) {
+	if a.concluded.Swap(true) {
+		return // it went on after it was given up
+	}
 	s := &wirev1.Status{Reason: "ok"}
 	switch {
 	case errors.Is(why, ErrLeaseLost):
@@ -285,10 +310,10 @@ func (a *attempt) end(s *wirev1.Status) {
 		a.finished.Store(true)
 		now := time.Now()
 		s.Ticket = a.msg.Ticket
-		s.StartedAt, s.EndedAt = a.dbTime(a.started).UnixMicro(), a.dbTime(now).UnixMicro()
+		s.StartedAt, s.EndedAt = a.dbTime(a.started.load()).UnixMicro(), a.dbTime(now).UnixMicro()
 		a.e.cfg.Metrics.attempts.WithLabelValues(a.msg.Queue, a.msg.Kind, s.Reason).Inc()
 		if s.Kind == wirev1.StatusKind_STATUS_KIND_SUCCEEDED || s.Kind == wirev1.StatusKind_STATUS_KIND_FAILED {
-			a.e.cfg.Metrics.runTime.WithLabelValues(a.msg.Queue, a.msg.Kind).Observe(now.Sub(a.started).Seconds())
+			a.e.cfg.Metrics.runTime.WithLabelValues(a.msg.Queue, a.msg.Kind).Observe(now.Sub(a.started.load()).Seconds())
 		}
 		a.e.outbox.add(s, func() {
 			// Past the fence the message may be another's: an acknowledgement would act on its delivery.

@@ -109,8 +109,9 @@ func (c *Config) setDefaults() error {
 	setDuration(&c.Lease.AckWait, DefaultAckWait)
 	setDuration(&c.Lease.Beat, DefaultBeat)
 	setDuration(&c.Lease.Margin, DefaultMargin)
-	if c.Lease.Beat+c.Lease.Margin >= c.Lease.AckWait {
-		return fmt.Errorf("executor: beat %s and margin %s given; allowed: together less than ack wait %s", c.Lease.Beat, c.Lease.Margin, c.Lease.AckWait)
+	// When a lease began is known to two round trips only.
+	if rest := c.Lease.AckWait - 2*tripEvery(c.Lease.AckWait); c.Lease.Beat+c.Lease.Margin >= rest {
+		return fmt.Errorf("executor: beat %s and margin %s given; allowed: together less than %s with ack wait %s", c.Lease.Beat, c.Lease.Margin, rest, c.Lease.AckWait)
 	}
 	setDuration(&c.DrainGrace, DefaultDrainGrace)
 	if c.LogLimit == 0 {
@@ -236,7 +237,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	e.beat()
 	e.loops.Go(e.outbox.run)
 	e.loops.Go(e.keepLeases)
-	e.loops.Go(func() { e.trips.run(e.life, e.cfg.Conn, e.js, e.currentRuns) })
+	e.loops.Go(func() { e.trips.run(e.life, e.cfg.Conn, e.js, e.currentRuns, tripEvery(e.cfg.Lease.AckWait)) })
 	e.loops.Go(e.sayHello)
 	e.loops.Go(e.followStream)
 	e.log.Info("executor is ready", "slots", e.cfg.Slots, "kinds", e.kinds(), "stream", runs.Name)
@@ -265,13 +266,21 @@ func (e *Executor) discover(ctx context.Context) (streams.Runs, error) {
 }
 
 func (e *Executor) pull(ctx context.Context, runs streams.Runs) error {
+	var p *streams.Puller
+	made := make(chan struct{})
+	// A run may be over before NewPuller has returned.
+	release := func() {
+		<-made
+		p.Release(1)
+	}
 	p, err := streams.NewPuller(ctx, e.cfg.Conn, e.js, runs, streams.PullConfig{
 		Queues: e.cfg.Queues, Slots: e.cfg.Slots, AckWait: e.cfg.Lease.AckWait, Hold: holdSurplus,
-		Deliver: e.receive, Surplus: e.giveBack, Gone: e.streamGone, Logger: e.log,
+		Deliver: func(m *nats.Msg) { e.receive(m, release) }, Surplus: e.giveBack, Gone: e.streamGone, Logger: e.log,
 	})
 	if err != nil {
 		return fmt.Errorf("executor: %w", err)
 	}
+	close(made)
 	e.mu.Lock()
 	e.puller, e.runs = p, runs
 	e.mu.Unlock()
@@ -379,12 +388,16 @@ func (e *Executor) Stop(ctx context.Context) {
 		case <-time.After(e.cfg.Lease.AckWait):
 			e.log.Warn("handlers ignore that they were stopped; leaving them", "count", e.busy.Load())
 		}
-		e.outbox.flush(5 * time.Second)
+		if e.outbox != nil {
+			e.outbox.flush(5 * time.Second)
+		}
 		e.end()
 		for _, s := range e.subs {
 			_ = s.Unsubscribe() //nolint:errcheck // fails only on a closed connection
 		}
-		e.window.Close()
+		if e.window != nil {
+			e.window.Close()
+		}
 		e.loops.Wait()
 	})
 	<-e.stopped

@@ -38,8 +38,11 @@ type outcome struct {
 func (o *outcome) Error() string { return o.err.Error() }
 func (o *outcome) Unwrap() error { return o.err }
 
-// Fatal marks an error that no further attempt can mend: the run fails at once.
+// Fatal marks an error that no further attempt can mend: the run fails at once. Like the marks below it leaves nil as it is.
 func Fatal(err error) error {
+	if err == nil {
+		return nil
+	}
 	o := asOutcome(err)
 	o.fatal = true
 	return o
@@ -47,6 +50,9 @@ func Fatal(err error) error {
 
 // RetryAfter marks an error after which the next attempt shall not begin before a delay, in place of the back-off of the job's policy.
 func RetryAfter(err error, delay time.Duration) error {
+	if err == nil {
+		return nil
+	}
 	o := asOutcome(err)
 	o.delay = max(delay, time.Microsecond)
 	return o
@@ -54,6 +60,9 @@ func RetryAfter(err error, delay time.Duration) error {
 
 // WithCode gives an error the handler's own code, such as an exit code or an HTTP status, and a one-word reason for history.
 func WithCode(err error, reason string, code int32) error {
+	if err == nil {
+		return nil
+	}
 	o := asOutcome(err)
 	o.reason, o.code = reason, code
 	return o

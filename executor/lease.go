@@ -68,15 +68,23 @@ func (a *attempt) look(now time.Time) {
 		return
 	}
 	if now.Sub(a.beatAt.load()) >= a.e.cfg.Lease.Beat {
-		a.signOfLife(now)
+		a.beatAt.store(now)
+		if !a.beats.Swap(true) {
+			// A link that is clogged blocks who writes to it; the fence must not wait for that.
+			go func() {
+				defer a.beats.Store(false)
+				a.signOfLife(now)
+			}()
+		}
 	}
 	if a.finished.Load() {
 		return
 	}
-	if now.Sub(a.started) >= startedAfter && a.claim.CompareAndSwap(claimNone, claimAsked) {
+	// What is not running yet waits for whoever may have claimed it before; see mayStart.
+	if a.running.Load() && now.Sub(a.started.load()) >= startedAfter && a.claim.CompareAndSwap(claimNone, claimAsked) {
 		go a.askClaim()
 	}
-	if at := a.stoppedAt.v.Load(); at != 0 && now.Sub(a.stoppedAt.load()) >= LeakAfter {
+	if at := a.stoppedAt.v.Load(); at != 0 && now.Sub(a.stoppedAt.load()) >= LeakAfter && !a.concluded.Load() {
 		a.e.log.Error("handler goes on after it was stopped: its slot is lost until it returns", "run", a.run, "kind", a.msg.Kind)
 		go a.conclude(errors.New("the handler did not stop"), a.stopCause())
 	}
@@ -95,7 +103,6 @@ func (a *attempt) stopCause() error {
 
 // signOfLife asks JetStream to count AckWait anew, and moves the fence when the answer comes.
 func (a *attempt) signOfLife(now time.Time) {
-	a.beatAt.store(now)
 	err := a.e.window.Request(a.e.life, a.raw.Reply, nil, workInProgress, func(_ *nats.Msg, err error) {
 		switch {
 		case err == nil:
@@ -125,7 +132,7 @@ func (a *attempt) askClaim() {
 // not answer it asks again until the lease ends.
 func (a *attempt) claimNow() bool {
 	a.claim.Store(claimAsked)
-	status := &wirev1.Status{Ticket: a.msg.Ticket, Kind: wirev1.StatusKind_STATUS_KIND_STARTED, StartedAt: a.dbTime(a.started).UnixMicro()}
+	status := &wirev1.Status{Ticket: a.msg.Ticket, Kind: wirev1.StatusKind_STATUS_KIND_STARTED, StartedAt: a.dbTime(a.started.load()).UnixMicro()}
 	data, err := proto.Marshal(&wirev1.StatusBatch{Executor: a.e.id, Statuses: []*wirev1.Status{status}})
 	if err != nil {
 		a.e.log.Error("cannot encode started", "error", err)
@@ -180,7 +187,7 @@ func (a *attempt) ownClaim(seq uint64) (bool, error) {
 // claimAll claims what is worked on, after a reconnect: the server may have forgotten that it delivered it.
 func (e *Executor) claimAll() {
 	for _, a := range e.held() {
-		if !a.finished.Load() && a.claim.CompareAndSwap(claimNone, claimAsked) {
+		if a.running.Load() && !a.finished.Load() && a.claim.CompareAndSwap(claimNone, claimAsked) {
 			go a.askClaim()
 		}
 	}

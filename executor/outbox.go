@@ -87,7 +87,7 @@ func (o *outbox) many() bool {
 	return len(o.waiting) >= outboxStatuses
 }
 
-// sendOne publishes one message of what waits, if the number of those without an answer allows.
+// sendOne publishes one message of what waits, if the number of those without an answer allows. False: there is nothing more to do before the next kick.
 func (o *outbox) sendOne() bool {
 	o.mu.Lock()
 	if len(o.waiting) == 0 || o.flying >= outboxMessages {
@@ -119,7 +119,7 @@ func (o *outbox) sendOne() bool {
 	if err != nil {
 		o.answered(batch, err)
 	}
-	return true
+	return err == nil
 }
 
 func (o *outbox) answered(batch []report, err error) {

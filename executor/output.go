@@ -87,10 +87,13 @@ func (a *attempt) keepLog(s *wirev1.Status) {
 	if a.e.cfg.Blobs != nil {
 		var b bytes.Buffer
 		err := l.Encode(&b)
+		ref := ""
 		if err == nil {
-			s.LogRef, err = a.put("logs", b.Bytes())
+			ref, err = a.put("logs", b.Bytes())
 		}
-		if err != nil {
+		if err == nil {
+			s.LogRef = ref
+		} else {
 			a.e.log.Warn("log of a run is lost", "run", a.run, "error", err)
 			if s.Message == "" {
 				s.Message = "the log could not be stored"

@@ -13,9 +13,11 @@ import (
 )
 
 // trips measures round trips on the connection. What arrives after the answer of a trip was sent by the server after the trip began: so the start of the last
-// completed trip is the earliest moment at which a delivery's lease can have begun, whatever this process slept or the link held back.
+// trip that was completed before a delivery arrived is the earliest moment at which its lease can have begun, whatever this process slept or the link held
+// back. A delivery is looked at some time after it arrived, and a trip may have been completed in between; so the one before the last is what counts.
 type trips struct {
-	last atomicTime // start of the last completed trip
+	before atomicTime // start of the completed trip before the last
+	last   time.Time  // start of the last completed trip; of the goroutine that makes trips
 
 	mu        sync.Mutex
 	offset    time.Duration // server clock minus this machine's
@@ -26,12 +28,16 @@ type trips struct {
 }
 
 const (
-	tripEvery   = time.Second
 	tripTimeout = 3 * time.Second
-	offsetEvery = 10 // trips
+	offsetEvery = 10 * time.Second
 	// settle is how long after connecting nobody starts a message older than the connection: whoever worked on it before claims it in that time.
 	settle = 2 * time.Second
 )
+
+// tripEvery is short against the lease, of which two trips are lost.
+func tripEvery(ackWait time.Duration) time.Duration {
+	return min(max(ackWait/20, 50*time.Millisecond), time.Second)
+}
 
 func (t *trips) begin(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs streams.Runs) error {
 	if err := t.trip(nc); err != nil {
@@ -46,7 +52,11 @@ func (t *trips) trip(nc *nats.Conn) error {
 	if err := nc.FlushTimeout(tripTimeout); err != nil {
 		return fmt.Errorf("no answer from NATS: %w", err)
 	}
-	t.last.store(start)
+	if t.last.IsZero() {
+		t.last = start
+	}
+	t.before.store(t.last)
+	t.last = start
 	return nil
 }
 
@@ -74,10 +84,11 @@ func (t *trips) reconnected(nc *nats.Conn) {
 	t.stale, t.since, t.server = true, time.Now(), streams.ServerMark(nc)
 }
 
-func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs func() streams.Runs) {
-	tick := time.NewTicker(tripEvery)
+func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs func() streams.Runs, every time.Duration) {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for n := 1; ; n++ {
+	read := time.Now()
+	for {
 		select {
 		case <-ctx.Done():
 			return
@@ -86,7 +97,8 @@ func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, 
 		t.mu.Lock()
 		stale := t.stale
 		t.mu.Unlock()
-		if t.trip(nc) == nil && (stale || n%offsetEvery == 0) {
+		if t.trip(nc) == nil && (stale || time.Since(read) >= offsetEvery) {
+			read = time.Now()
 			_ = t.readOffset(ctx, js, runs()) //nolint:errcheck // tried again with the next trip
 		}
 	}

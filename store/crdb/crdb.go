@@ -67,6 +67,11 @@ func Open(ctx context.Context, dsn string, opts Options) (_ *Store, err error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	switch opts.Isolation {
+	case "", ReadCommitted, Serializable:
+	default:
+		return nil, fmt.Errorf("isolation: %q is not known; it must be %q or %q", opts.Isolation, ReadCommitted, Serializable)
+	}
 	base, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err

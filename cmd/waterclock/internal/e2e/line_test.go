@@ -16,9 +16,9 @@ import (
 )
 
 // A job goes the whole way: submit, plan, mark, publish, execute, record.
-func TestOneJobGoesTheWholeWay(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, openSQLite)
+func TestOneJobGoesTheWholeWay(t *testing.T) { onEachStore(t, oneJobGoesTheWholeWay) }
+
+func oneJobGoesTheWholeWay(t *testing.T, r *rig) {
 	r.planner()
 	r.recorder()
 	r.executor(4, map[string]executor.Handler{"greet": func(_ context.Context, run *executor.Run) error {
@@ -41,9 +41,9 @@ func TestOneJobGoesTheWholeWay(t *testing.T) {
 	}
 }
 
-func TestFailuresAreRetriedAndEnd(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, openSQLite)
+func TestFailuresAreRetriedAndEnd(t *testing.T) { onEachStore(t, failuresAreRetriedAndEnd) }
+
+func failuresAreRetriedAndEnd(t *testing.T, r *rig) {
 	r.planner()
 	r.recorder()
 	var tries atomic.Int32
@@ -75,9 +75,9 @@ func TestFailuresAreRetriedAndEnd(t *testing.T) {
 	}
 }
 
-func TestSeriesHasNoGapAndNoExtra(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, openSQLite)
+func TestSeriesHasNoGapAndNoExtra(t *testing.T) { onEachStore(t, seriesHasNoGapAndNoExtra) }
+
+func seriesHasNoGapAndNoExtra(t *testing.T, r *rig) {
 	r.planner()
 	r.recorder()
 	var mu sync.Mutex
@@ -114,10 +114,10 @@ func TestSeriesHasNoGapAndNoExtra(t *testing.T) {
 	}
 }
 
-func TestFloodEndsOnceEach(t *testing.T) {
-	t.Parallel()
+func TestFloodEndsOnceEach(t *testing.T) { onEachStore(t, floodEndsOnceEach) }
+
+func floodEndsOnceEach(t *testing.T, r *rig) {
 	const n = 10_000
-	r := newRig(t, openSQLite)
 	r.planner()
 	r.recorder()
 	var mu sync.Mutex
@@ -147,9 +147,9 @@ func TestFloodEndsOnceEach(t *testing.T) {
 	}
 }
 
-func TestPriorityOnOneSlot(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, openSQLite)
+func TestPriorityOnOneSlot(t *testing.T) { onEachStore(t, priorityOnOneSlot) }
+
+func priorityOnOneSlot(t *testing.T, r *rig) {
 	r.planner()
 	r.recorder()
 	var mu sync.Mutex

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -148,12 +148,27 @@ func note(file string, i int, sleep string) *waterclockv1.JobSpec {
 	return &waterclockv1.JobSpec{Kind: "exec", Input: &waterclockv1.JobSpec_Json{Json: v}}
 }
 
+func specsOf(file string, numbers ...int) []*waterclockv1.JobSpec {
+	var out []*waterclockv1.JobSpec
+	for _, i := range numbers {
+		out = append(out, note(file, i, "0.01"))
+	}
+	return out
+}
+
+func write(t testing.TB, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // submitMany submits specs in one call and returns the ids of their jobs.
 func submitMany(t testing.TB, c waterclockv1connect.JobServiceClient, specs []*waterclockv1.JobSpec) []string {
 	t.Helper()
 	req := &waterclockv1.SubmitJobsRequest{}
-	for i, s := range specs {
-		req.Requests = append(req.Requests, &waterclockv1.SubmitJobRequest{Spec: s, IdempotencyKey: t.Name() + strconv.Itoa(i)})
+	for _, s := range specs {
+		req.Requests = append(req.Requests, &waterclockv1.SubmitJobRequest{Spec: s, IdempotencyKey: rand.Text()})
 	}
 	res, err := c.SubmitJobs(t.Context(), connect.NewRequest(req))
 	if err != nil {

@@ -16,11 +16,13 @@ import (
 
 	"github.com/waterclock-io/waterclock/executor"
 	"github.com/waterclock-io/waterclock/internal/dbclock"
+	"github.com/waterclock-io/waterclock/internal/pgtest"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	"github.com/waterclock-io/waterclock/planner"
 	"github.com/waterclock-io/waterclock/status"
 	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/store/crdb"
 	"github.com/waterclock-io/waterclock/store/sqlite"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -51,6 +53,32 @@ func openSQLite(t testing.TB) store.Store {
 		}
 	})
 	return s
+}
+
+// openPostgres opens a database of its own, as production does: READ COMMITTED.
+func openPostgres(t testing.TB) store.Store {
+	t.Helper()
+	s, err := crdb.Open(t.Context(), pgtest.Shared(t).NewDatabase(t), crdb.Options{Log: newLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// onEachStore runs a test on every kind of store.
+func onEachStore(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Parallel()
+	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newRig(t, open))
+		})
+	}
 }
 
 func newLog(t testing.TB) *slog.Logger {

@@ -21,7 +21,18 @@ import (
 	"github.com/waterclock-io/waterclock/streams"
 )
 
-// startHTTP opens the port: with the API where the process has that role, and in any case with health, readiness and metrics.
+// listenHTTP takes the port before anything else is done, so that one in use is told at once. Nobody is answered before startHTTP.
+func (n *Node) listenHTTP(context.Context) error {
+	l, err := net.Listen("tcp", n.cfg.HTTP.Listen)
+	if err != nil {
+		return fmt.Errorf("http.listen: %w", err)
+	}
+	n.listener = l
+	n.onStop("HTTP port", func(context.Context) { _ = l.Close() }) //nolint:errcheck // the server has closed it already
+	return nil
+}
+
+// startHTTP answers on the port: with the API where the process has that role, and in any case with health, readiness and metrics.
 func (n *Node) startHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.registry, promhttp.HandlerOpts{}))
@@ -34,12 +45,8 @@ func (n *Node) startHTTP(ctx context.Context) error {
 		}
 		mux.Handle("/", h)
 	}
-	l, err := net.Listen("tcp", n.cfg.HTTP.Listen)
-	if err != nil {
-		return fmt.Errorf("http.listen: %w", err)
-	}
-	n.httpAddr = l.Addr().String()
 	srv := api.NewServer(mux, n.log)
+	l := n.listener
 	go func() {
 		var err error
 		if n.cfg.HTTP.TLSCert != "" {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,7 +66,7 @@ type Node struct {
 	blobs    *blobs.Store
 	clock    *dbclock.Clock
 
-	httpAddr string
+	listener net.Listener
 	stops    []stopper // in the order in which they were started; ended in the reverse
 	onBack   atomic.Pointer[func()]
 	failed   chan error
@@ -85,7 +86,7 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *Node, err er
 			n.Stop(context.WithoutCancel(ctx))
 		}
 	}()
-	steps := []func(context.Context) error{n.openFolder, n.openNATS}
+	steps := []func(context.Context) error{n.listenHTTP, n.openFolder, n.openNATS}
 	if opt.Roles.needStore() {
 		steps = append(steps, n.openStore, n.ensureStreams)
 	}
@@ -111,7 +112,7 @@ func Start(ctx context.Context, cfg config.Config, opt Options) (_ *Node, err er
 }
 
 // HTTPAddr is host:port of the API.
-func (n *Node) HTTPAddr() string { return n.httpAddr }
+func (n *Node) HTTPAddr() string { return n.listener.Addr().String() }
 
 // NATSAddr is host:port of the embedded NATS server, or the URL of the one that is used.
 func (n *Node) NATSAddr() string {
