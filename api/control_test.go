@@ -210,7 +210,7 @@ func TestWatchAndLog(t *testing.T) {
 	id := w.add(&waterclockv1.JobSpec{Kind: "exec"}).GetJob().GetJobId()
 	s, err := runs.WatchRun(ctx, connect.NewRequest(&waterclockv1.WatchRunRequest{JobId: id}))
 	must(t, err)
-	defer s.Close() //nolint:errcheck // the end of a test
+	defer s.Close() // the end of a test
 	state := func() waterclockv1.RunState {
 		if !s.Receive() {
 			t.Fatal(s.Err())
@@ -235,7 +235,7 @@ func TestWatchAndLog(t *testing.T) {
 	}
 	l, err := runs.ReadRunLog(ctx, connect.NewRequest(&waterclockv1.ReadRunLogRequest{JobId: id}))
 	must(t, err)
-	defer l.Close() //nolint:errcheck // the end of a test
+	defer l.Close() // the end of a test
 	if !l.Receive() || string(l.Msg().GetData()) != "stored log" || l.Msg().GetStream() != waterclockv1.LogStream_LOG_STREAM_STDOUT {
 		t.Errorf("log: %v %v", l.Msg(), l.Err())
 	}

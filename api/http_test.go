@@ -53,7 +53,7 @@ func TestHealthAndReflection(t *testing.T) {
 	if len(names) != 3 {
 		t.Errorf("services %v", names)
 	}
-	_, _ = reflection.Close() //nolint:errcheck // the end of a test
+	_, _ = reflection.Close() // the end of a test
 }
 
 func TestCredentials(t *testing.T) {

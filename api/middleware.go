@@ -20,7 +20,7 @@ type callerKey struct{}
 
 // callerOf returns who calls. Only requests that went through authenticated reach a handler.
 func callerOf(ctx context.Context) auth.Caller {
-	c, _ := ctx.Value(callerKey{}).(auth.Caller) //nolint:errcheck // no caller: the empty namespace, which owns nothing
+	c, _ := ctx.Value(callerKey{}).(auth.Caller) // no caller: the empty namespace, which owns nothing
 	return c
 }
 
@@ -73,7 +73,7 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF { //nolint:errorlint // io.Reader's contract: EOF itself
-		_ = b.control.SetReadDeadline(time.Time{}) //nolint:errcheck // it could be set before
+		_ = b.control.SetReadDeadline(time.Time{}) // it could be set before
 	}
 	return n, err //nolint:wrapcheck // io.Reader's contract
 }

@@ -58,7 +58,7 @@ func stream[Q, R any](ctx context.Context, w *world, ns string, m protoreflect.M
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // the end of a test
+	defer s.Close() // the end of a test
 	for s.Receive() {
 		return nil
 	}

@@ -68,7 +68,7 @@ func (s *service) sendStored(ctx context.Context, row *store.RunRow, stream *con
 	if err != nil {
 		return fmt.Errorf("open log %s: %w", row.LogRef, err)
 	}
-	defer blob.Close() //nolint:errcheck // only read
+	defer blob.Close() // only read
 	for e, err := range s.DecodeLog(blob) {
 		if err != nil {
 			return fmt.Errorf("read log %s: %w", row.LogRef, err)

@@ -159,7 +159,7 @@ func (e *Executor) bury(m *nats.Msg, why error) {
 		return
 	}
 	e.log.Warn("message moved to the dead letters", "subject", m.Subject, "error", why)
-	_ = m.Ack() //nolint:errcheck // delivered again, it is buried again
+	_ = m.Ack() // delivered again, it is buried again
 }
 
 // older tells whether the message was stored before this connection began.
@@ -237,7 +237,7 @@ func (a *attempt) execute() {
 func call(ctx context.Context, h Handler, run *Run) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			fmt.Fprintf(run.Stderr(), "panic: %v\n%s", p, debug.Stack()) //nolint:errcheck // the log takes all
+			fmt.Fprintf(run.Stderr(), "panic: %v\n%s", p, debug.Stack()) // the log takes all
 			err = WithCode(fmt.Errorf("handler panicked: %v", p), "panic", 0)
 		}
 	}()
@@ -318,7 +318,7 @@ func (a *attempt) end(s *wirev1.Status) {
 		a.e.outbox.add(s, func() {
 			// Past the fence the message may be another's: an acknowledgement would act on its delivery.
 			if !a.fenced.Load() && time.Now().Before(a.fenceAt()) {
-				_ = a.raw.Ack() //nolint:errcheck // delivered again, it is answered with lost, which SQL refuses
+				_ = a.raw.Ack() // delivered again, it is answered with lost, which SQL refuses
 			}
 			a.forget()
 		})

@@ -393,7 +393,7 @@ func (e *Executor) Stop(ctx context.Context) {
 		}
 		e.end()
 		for _, s := range e.subs {
-			_ = s.Unsubscribe() //nolint:errcheck // fails only on a closed connection
+			_ = s.Unsubscribe() // fails only on a closed connection
 		}
 		if e.window != nil {
 			e.window.Close()
@@ -452,7 +452,7 @@ func (e *Executor) beat() {
 		Executor: e.id, Pid: int32(os.Getpid()), Slots: int32(e.cfg.Slots), Busy: e.busy.Load(), Kinds: e.kinds(), //nolint:gosec // small
 		Labels: e.cfg.Labels, Version: e.cfg.Version,
 	}
-	h.Host, _ = os.Hostname() //nolint:errcheck // then it is empty
+	h.Host, _ = os.Hostname() // then it is empty
 	for _, q := range e.cfg.Queues {
 		h.Queues = append(h.Queues, q.Namespace+"/"+q.Name)
 	}

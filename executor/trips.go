@@ -99,7 +99,7 @@ func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, 
 		t.mu.Unlock()
 		if t.trip(nc) == nil && (stale || time.Since(read) >= offsetEvery) {
 			read = time.Now()
-			_ = t.readOffset(ctx, js, runs()) //nolint:errcheck // tried again with the next trip
+			_ = t.readOffset(ctx, js, runs()) // tried again with the next trip
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (p *Planner) settleMark(m store.Mark) ([]store.MarkResult, error) {
 
 func markID() int64 {
 	var b [8]byte
-	_, _ = rand.Read(b[:])                              //nolint:errcheck // never fails
+	_, _ = rand.Read(b[:])                              // never fails
 	return int64(binary.LittleEndian.Uint64(b[:]) >> 1) //nolint:gosec // 63 bits
 }
 

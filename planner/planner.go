@@ -196,7 +196,7 @@ func (p *Planner) Start(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("planner: %w", err)
 		}
-		context.AfterFunc(p.life, func() { _ = sub.Unsubscribe() }) //nolint:errcheck // fails only on a closed connection
+		context.AfterFunc(p.life, func() { _ = sub.Unsubscribe() }) // fails only on a closed connection
 	}
 	p.notify.RollCall()
 	p.loops.Go(p.core)

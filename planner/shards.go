@@ -40,7 +40,7 @@ func assign(members []string, shards int32) map[int32]string {
 		owner := ""
 		for _, m := range members {
 			h := fnv.New64a()
-			_, _ = h.Write([]byte(m + "/" + strconv.Itoa(int(s)))) //nolint:errcheck // never fails
+			_, _ = h.Write([]byte(m + "/" + strconv.Itoa(int(s)))) // never fails
 			// FNV leaves the tails of short inputs alike; mix, or one member gets most.
 			x := h.Sum64()
 			x ^= x >> 33
@@ -61,7 +61,7 @@ func assign(members []string, shards int32) map[int32]string {
 func (p *Planner) keepMembership() {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
-	host, _ := os.Hostname() //nolint:errcheck // then it is empty
+	host, _ := os.Hostname() // then it is empty
 	var known []string
 	for n := 0; ; n++ {
 		ctx, cancel := context.WithTimeout(p.life, memberTTL)
@@ -140,7 +140,7 @@ func (p *Planner) own(shards []store.Shard) {
 		}
 		changed++
 		if o.sub != nil {
-			_ = o.sub.Unsubscribe() //nolint:errcheck // fails only on a closed connection
+			_ = o.sub.Unsubscribe() // fails only on a closed connection
 		}
 		delete(p.owned, id)
 		p.board.drop(id)

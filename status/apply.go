@@ -36,7 +36,7 @@ func (r *Recorder) applyBatch(ctx context.Context, msgs []jetstream.Msg) {
 		return
 	}
 	for _, m := range msgs {
-		_ = m.Ack() //nolint:errcheck // delivered again it changes nothing
+		_ = m.Ack() // delivered again it changes nothing
 	}
 	r.inHand.drop(msgs)
 }

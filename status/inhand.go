@@ -38,7 +38,7 @@ func (h *inHand) keep(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			for _, m := range h.older(now.Add(-sayEvery)) {
-				_ = m.InProgress() //nolint:errcheck // then it is delivered again, which changes nothing
+				_ = m.InProgress() // then it is delivered again, which changes nothing
 			}
 		}
 	}

@@ -16,7 +16,7 @@ func ServerMark(nc *nats.Conn) uint64 {
 		return 0
 	}
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(id)) //nolint:errcheck // never fails
+	_, _ = h.Write([]byte(id)) // never fails
 	return h.Sum64()
 }
 

@@ -85,7 +85,7 @@ func OnControl(nc *nats.Conn, executor string, f func(*wirev1.Control)) ([]*nats
 	}
 	all, err := listen(nc, controlAll, f)
 	if err != nil {
-		_ = own.Unsubscribe() //nolint:errcheck // the connection is failing anyway
+		_ = own.Unsubscribe() // the connection is failing anyway
 		return nil, err
 	}
 	return []*nats.Subscription{own, all}, nil

@@ -38,6 +38,8 @@ type PullConfig struct {
 	// Gone is called where the stream does not exist any more; the puller goes on trying until it is stopped. It must not block.
 	Gone   func()
 	Logger *slog.Logger
+
+	parkFor time.Duration // parkExpires; less in tests
 }
 
 // The rhythm of a Puller.
@@ -108,6 +110,9 @@ type heldMsg struct {
 
 // NewPuller makes the consumers of its lanes and starts. Stop ends it.
 func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs Runs, cfg PullConfig) (*Puller, error) {
+	if cfg.parkFor <= 0 {
+		cfg.parkFor = parkExpires
+	}
 	p := &Puller{
 		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", free: cfg.Slots, probing: -1,
 		// Room for all that can be under way, so that the client never drops a delivery.
@@ -210,10 +215,10 @@ func (p *Puller) takeMore() {
 }
 
 // drain stops deliveries and gives back what came: the server sends nothing after it has seen the unsubscribe, and all it sent before has arrived when
-// it answers the flush.
+// it answers the flush. The client must know the subscription until then (Unsubscribe would make it throw away what is on its way).
 func (p *Puller) drain(sub *nats.Subscription) {
-	_ = sub.Unsubscribe()              //nolint:errcheck // fails only on a closed connection
-	_ = p.nc.FlushTimeout(time.Second) //nolint:errcheck // then the lease gives the rest back
+	_ = sub.Drain()                    // fails only on a closed connection
+	_ = p.nc.FlushTimeout(time.Second) // then the lease gives the rest back
 	for {
 		select {
 		case m := <-p.msgs:
@@ -478,7 +483,7 @@ func (p *Puller) ask(i, batch int, noWait bool) bool {
 	l.credit += batch
 	l.giveUp = time.Now().Add(parkSlack)
 	if !noWait {
-		l.giveUp = l.giveUp.Add(parkExpires)
+		l.giveUp = l.giveUp.Add(p.cfg.parkFor)
 	}
 	return true
 }
@@ -492,7 +497,7 @@ func (p *Puller) request(i int, kind string, batch int, noWait bool) bool {
 		b = append(b, `,"no_wait":true}`...)
 	} else {
 		b = append(b, `,"expires":`...)
-		b = strconv.AppendInt(b, int64(parkExpires), 10)
+		b = strconv.AppendInt(b, int64(p.cfg.parkFor), 10)
 		b = append(b, '}')
 	}
 	reply := p.prefix + kind + "-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)

@@ -54,6 +54,12 @@ type Runs struct {
 
 func runsName(generation int64) string { return runsPrefix + strconv.FormatInt(generation, 10) }
 
+func generationOf(name string) (generation int64, ours bool) {
+	text, ours := strings.CutPrefix(name, runsPrefix)
+	generation, err := strconv.ParseInt(text, 10, 64)
+	return generation, ours && err == nil
+}
+
 // Registrar is what Ensure asks of SQL.
 type Registrar interface {
 	Cluster(ctx context.Context) (store.Cluster, error)
@@ -127,16 +133,47 @@ func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.Stre
 	return nil
 }
 
+// codeSubjectsOverlap is the server's error where a stream of another name has the subjects.
+const codeSubjectsOverlap = 10065
+
+// ensureTries is how often RUNS is made before others that make it at the same time are to blame.
+const ensureTries = 20
+
+// ensureRuns makes RUNS until the one that it made is also the one that SQL knows: of several that count a generation at once, the last wins.
 func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, log *slog.Logger) (Runs, error) {
+	for try := 1; ; try++ {
+		runs, err := makeRuns(ctx, js, reg, l, storeID, log)
+		if err == nil {
+			current, err := currentRuns(ctx, reg)
+			if err != nil || current.Generation == runs.Generation {
+				return runs, err
+			}
+		} else if e := (*jetstream.APIError)(nil); !errors.As(err, &e) || e.ErrorCode != codeSubjectsOverlap {
+			return Runs{}, err
+		}
+		if try == ensureTries {
+			return Runs{}, errors.Join(errors.New("RUNS is made by others all the time"), err)
+		}
+	}
+}
+
+func currentRuns(ctx context.Context, reg Registrar) (current store.Stream, err error) {
 	known, err := reg.Streams(ctx)
 	if err != nil {
-		return Runs{}, fmt.Errorf("read streams: %w", err)
+		return current, fmt.Errorf("read streams: %w", err)
 	}
-	var current store.Stream
 	for _, s := range known {
 		if s.Name == RunsStream {
 			current = s
 		}
+	}
+	return current, nil
+}
+
+func makeRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, log *slog.Logger) (Runs, error) {
+	current, err := currentRuns(ctx, reg)
+	if err != nil {
+		return Runs{}, err
 	}
 	if current.Generation > 0 {
 		ok, err := runsIntact(ctx, js, current, storeID, log)
@@ -152,7 +189,7 @@ func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Li
 		return Runs{}, fmt.Errorf("count generation of RUNS: %w", err)
 	}
 	log.Info("RUNS has a new generation", "generation", next.Generation)
-	if err := dropOtherRuns(ctx, js, next.Generation); err != nil {
+	if err := dropOtherRuns(ctx, js, reg, next.Generation, storeID); err != nil {
 		return Runs{}, err
 	}
 	return updateRuns(ctx, js, next.Generation, l, storeID)
@@ -180,18 +217,29 @@ func runsIntact(ctx context.Context, js jetstream.JetStream, known store.Stream,
 	return true, nil
 }
 
-// dropOtherRuns makes room for the subjects of a new generation.
-func dropOtherRuns(ctx context.Context, js jetstream.JetStream, keep int64) error {
-	names := js.StreamNames(ctx, jetstream.WithStreamListSubject(runSubjects))
-	for name := range names.Name() {
-		if name == runsName(keep) || !strings.HasPrefix(name, runsPrefix) {
+// dropOtherRuns makes room for the subjects of a generation. What another store left under its name goes too; what somebody counted later in SQL stays.
+func dropOtherRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, keep int64, storeID uuid.UUID) error {
+	list := js.ListStreams(ctx, jetstream.WithStreamListSubject(runSubjects))
+	for info := range list.Info() {
+		name := info.Config.Name
+		gen, ours := generationOf(name)
+		if !ours {
 			continue
+		}
+		if info.Config.Metadata[metaStore] == storeID.String() && gen >= keep {
+			current, err := currentRuns(ctx, reg)
+			if err != nil {
+				return err
+			}
+			if gen <= current.Generation {
+				continue
+			}
 		}
 		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("delete stream %s: %w", name, err)
 		}
 	}
-	if err := names.Err(); err != nil {
+	if err := list.Err(); err != nil {
 		return fmt.Errorf("list streams: %w", err)
 	}
 	return nil
@@ -218,8 +266,7 @@ func Discover(ctx context.Context, js jetstream.JetStream) (Runs, error) {
 	var newest Runs
 	names := js.StreamNames(ctx, jetstream.WithStreamListSubject(runSubjects))
 	for name := range names.Name() {
-		gen, err := strconv.ParseInt(strings.TrimPrefix(name, runsPrefix), 10, 64)
-		if err == nil && strings.HasPrefix(name, runsPrefix) && gen > newest.Generation {
+		if gen, ours := generationOf(name); ours && gen > newest.Generation {
 			newest = Runs{Name: name, Generation: gen}
 		}
 	}

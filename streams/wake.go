@@ -40,6 +40,12 @@ func DecodeWake(w *wirev1.WakeRow) (store.DueRow, bool) {
 	if json.Unmarshal(w.Spec, &r.Spec) != nil {
 		return store.DueRow{}, false
 	}
+	if r.Recurring && r.Origin == job.FromSchedule {
+		// It follows from the schedule, so it does not travel.
+		if occ, ok := r.Spec.Schedule.Next(r.ScheduledAt.Add(-time.Microsecond)); ok && occ.At.Equal(r.ScheduledAt) {
+			r.Civil = occ.Civil
+		}
+	}
 	return r, true
 }
 

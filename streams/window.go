@@ -97,7 +97,7 @@ func (w *Window) Request(ctx context.Context, subject string, header nats.Header
 	case w.slots <- struct{}{}:
 	default:
 		// Flush what is buffered before waiting for room, or nobody would answer.
-		_ = w.nc.Flush() //nolint:errcheck // a failing connection shows in the publish itself
+		_ = w.nc.Flush() // a failing connection shows in the publish itself
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -160,7 +160,7 @@ func (w *Window) Close() {
 	w.mu.Unlock()
 	close(w.stop)
 	<-w.swept
-	_ = w.sub.Unsubscribe() //nolint:errcheck // fails only where the connection is closed, which is as good
+	_ = w.sub.Unsubscribe() // fails only where the connection is closed, which is as good
 	for _, p := range left {
 		<-w.slots
 		p.done(nil, ErrWindowClosed)

@@ -93,7 +93,7 @@ func pull(ctx context.Context, c jetstream.Consumer, size int) ([]jetstream.Msg,
 	if err != nil {
 		return batch, nil //nolint:nilerr // the next pull fails as well, and says so
 	}
-	batch, _ = drain(more, batch) //nolint:errcheck // as above
+	batch, _ = drain(more, batch) // as above
 	return batch, nil
 }
 
@@ -141,11 +141,11 @@ func (s *Server) store(ctx context.Context, made time.Time, batch []jetstream.Ms
 		pause(ctx, wait)
 		wait = min(2*wait, maxBackoff)
 		for i := range todo {
-			_ = todo[i].msg.InProgress() //nolint:errcheck // else it is delivered again, and found to exist
+			_ = todo[i].msg.InProgress() // else it is delivered again, and found to exist
 		}
 	}
 	for i := range todo {
-		_ = todo[i].msg.Nak() //nolint:errcheck // else it is delivered again after ackWait
+		_ = todo[i].msg.Nak() // else it is delivered again after ackWait
 	}
 }
 
@@ -185,11 +185,11 @@ func (s *Server) settle(ctx context.Context, it item, err error) *item {
 		r := refused{subject: it.msg.Subject(), namespace: it.req.Namespace, sequence: it.seq, made: it.made, body: it.msg.Data(), err: err}
 		if err := s.deadLetter(ctx, r); err != nil {
 			s.cfg.Log.Error("cannot write to the dead letter; the message stays", "subject", r.subject, "sequence", r.sequence, "error", err)
-			_ = it.msg.NakWithDelay(maxBackoff) //nolint:errcheck // else it is delivered again after ackWait
+			_ = it.msg.NakWithDelay(maxBackoff) // else it is delivered again after ackWait
 			return nil
 		}
 	}
-	_ = it.msg.Ack() //nolint:errcheck // else it is delivered again, and found to exist
+	_ = it.msg.Ack() // else it is delivered again, and found to exist
 	return nil
 }
 

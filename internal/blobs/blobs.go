@@ -82,7 +82,7 @@ func (s *Store) Put(ctx context.Context, key string, content []byte) error {
 	}
 	if err != nil {
 		cancel()
-		_ = w.Close() //nolint:errcheck // it says that it was cancelled
+		_ = w.Close() // it says that it was cancelled
 		return fmt.Errorf("put blob %q: %w", key, err)
 	}
 	if err := w.Close(); err != nil {

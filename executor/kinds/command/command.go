@@ -164,7 +164,7 @@ func judge(ctx context.Context, exit guard.Exit, err error, stderr io.Writer) er
 	}
 	if err != nil {
 		// The work itself is done, and its exit code is known.
-		fmt.Fprintf(stderr, "waterclock: output is incomplete: %v\n", err) //nolint:errcheck // nowhere else to say it
+		fmt.Fprintf(stderr, "waterclock: output is incomplete: %v\n", err) // nowhere else to say it
 	}
 	switch {
 	case exit.Signal != "":

@@ -21,10 +21,10 @@ var loggedHeaders = []string{"Content-Type", "Content-Length", "Content-Encoding
 
 // answer decides by the status of an answer, after it has written it to the log of the run.
 func answer(ctx context.Context, resp *http.Response, to call) error {
-	fmt.Fprintf(to.Stdout(), "%s %s\n", resp.Proto, resp.Status) //nolint:errcheck // the log takes all
+	fmt.Fprintf(to.Stdout(), "%s %s\n", resp.Proto, resp.Status) // the log takes all
 	for _, name := range loggedHeaders {
 		for _, value := range resp.Header.Values(name) {
-			fmt.Fprintf(to.Stdout(), "%s: %s\n", name, value) //nolint:errcheck // the log takes all
+			fmt.Fprintf(to.Stdout(), "%s: %s\n", name, value) // the log takes all
 		}
 	}
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
@@ -72,9 +72,9 @@ func logBody(w io.Writer, body []byte) {
 		return
 	}
 	kept := body[:min(len(body), maxLogged)]
-	fmt.Fprintf(w, "\n%s\n", kept) //nolint:errcheck // the log takes all
+	fmt.Fprintf(w, "\n%s\n", kept) // the log takes all
 	if len(kept) < len(body) {
-		fmt.Fprintf(w, "… the log has only the first %d bytes\n", len(kept)) //nolint:errcheck // the log takes all
+		fmt.Fprintf(w, "… the log has only the first %d bytes\n", len(kept)) // the log takes all
 	}
 }
 

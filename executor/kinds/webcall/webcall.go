@@ -107,12 +107,12 @@ func (c *caller) do(ctx context.Context, r *request, to call) error {
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", c.userAgent)
 	}
-	fmt.Fprintf(to.Stdout(), "%s %s\n", r.method, shown(r.url)) //nolint:errcheck // the log takes all
+	fmt.Fprintf(to.Stdout(), "%s %s\n", r.method, shown(r.url)) // the log takes all
 	resp, err := c.client.Do(req)
 	if err != nil {
 		return failure(ctx, r, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // all that is wanted was read
+	defer resp.Body.Close() // all that is wanted was read
 	return answer(ctx, resp, to)
 }
 

@@ -114,9 +114,9 @@ func keysCommand(env Env) *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(env.Stdout, 0, 4, 2, ' ', 0)
-			fmt.Fprintln(w, "ID\tNAMESPACE\tCREATED\tEXPIRES\tREVOKED\tNOTE") //nolint:errcheck // shows at Flush
+			fmt.Fprintln(w, "ID\tNAMESPACE\tCREATED\tEXPIRES\tREVOKED\tNOTE") // shows at Flush
 			for _, k := range keys {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%q\n", k.ID, k.Namespace, day(k.CreatedAt), day(k.ExpiresAt), day(k.RevokedAt), k.Note) //nolint:errcheck // as above
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%q\n", k.ID, k.Namespace, day(k.CreatedAt), day(k.ExpiresAt), day(k.RevokedAt), k.Note) // as above
 			}
 			return w.Flush()
 		})

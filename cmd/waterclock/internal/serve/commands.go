@@ -112,7 +112,7 @@ Short flags: --http is --http.listen, --nats is --nats.url, --data is --data.dir
 			return err
 		}
 		return run(c.Context(), env, cfg, Options{Roles: roles}, func(_ context.Context, n *Node) error {
-			fmt.Fprintf(env.Stdout, "HTTP   %s\nNATS   %s\n", httpURL(cfg, n), n.NATSAddr()) //nolint:errcheck // nobody to tell
+			fmt.Fprintf(env.Stdout, "HTTP   %s\nNATS   %s\n", httpURL(cfg, n), n.NATSAddr()) // nobody to tell
 			return nil
 		})
 	}
@@ -194,5 +194,5 @@ Try, in another terminal:
   %[4]s%[5]s job list
 
 Ctrl-C stops it.
-`, url, n.NATSAddr(), cfg.Data.Dir, server, self) //nolint:errcheck // nobody to tell
+`, url, n.NATSAddr(), cfg.Data.Dir, server, self) // nobody to tell
 }

@@ -38,15 +38,15 @@ func runDemo(ctx context.Context, w io.Writer, n *Node) error {
 		s.Priority = p
 		specs = append(specs, s)
 	}
-	fmt.Fprintf(w, "\nThe demo:\n\n") //nolint:errcheck // nobody to tell
+	fmt.Fprintf(w, "\nThe demo:\n\n") // nobody to tell
 	for _, s := range specs {
 		res, err := client.SubmitJob(ctx, connect.NewRequest(&waterclockv1.SubmitJobRequest{Spec: s}))
 		if err != nil {
 			return fmt.Errorf("submit a demo job: %w", err)
 		}
-		fmt.Fprintf(w, "  %-5s %s  due %s\n", s.Kind, res.Msg.Job.JobId, res.Msg.Run.GetDueTime().AsTime().Format(time.TimeOnly)) //nolint:errcheck // as above
+		fmt.Fprintf(w, "  %-5s %s  due %s\n", s.Kind, res.Msg.Job.JobId, res.Msg.Run.GetDueTime().AsTime().Format(time.TimeOnly)) // as above
 	}
-	fmt.Fprintf(w, "\nWatch one with `waterclock run watch ID`, read what it wrote with `waterclock run logs ID`, and see all with `waterclock job list`.\n") //nolint:errcheck // as above
+	fmt.Fprintf(w, "\nWatch one with `waterclock run watch ID`, read what it wrote with `waterclock run logs ID`, and see all with `waterclock job list`.\n") // as above
 	return nil
 }
 

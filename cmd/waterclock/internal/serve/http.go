@@ -28,7 +28,7 @@ func (n *Node) listenHTTP(context.Context) error {
 		return fmt.Errorf("http.listen: %w", err)
 	}
 	n.listener = l
-	n.onStop("HTTP port", func(context.Context) { _ = l.Close() }) //nolint:errcheck // the server has closed it already
+	n.onStop("HTTP port", func(context.Context) { _ = l.Close() }) // the server has closed it already
 	return nil
 }
 
@@ -62,7 +62,7 @@ func (n *Node) startHTTP(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		if srv.Shutdown(ctx) != nil {
-			_ = srv.Close() //nolint:errcheck // streams that are followed do not end by themselves
+			_ = srv.Close() // streams that are followed do not end by themselves
 		}
 	})
 	return nil
@@ -98,7 +98,7 @@ func (n *Node) api(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.onStop("watchers", func(context.Context) { _ = sub.Unsubscribe() }) //nolint:errcheck // the connection is closed next
+	n.onStop("watchers", func(context.Context) { _ = sub.Unsubscribe() }) // the connection is closed next
 
 	live := streams.NewLiveReader(n.js)
 	h, err := api.NewHandler(api.Deps{
@@ -125,7 +125,7 @@ func (n *Node) listen(executors *streams.Registry) error {
 	if err != nil {
 		return err
 	}
-	n.onStop("registry", func(context.Context) { _ = sub.Unsubscribe() }) //nolint:errcheck // the connection is closed next
+	n.onStop("registry", func(context.Context) { _ = sub.Unsubscribe() }) // the connection is closed next
 	n.notify.RollCall()
 	return nil
 }
@@ -187,7 +187,7 @@ func answer(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		body = map[string]string{"status": "unavailable", "reason": err.Error()}
 	}
-	_ = json.NewEncoder(w).Encode(body) //nolint:errcheck // the client is gone
+	_ = json.NewEncoder(w).Encode(body) // the client is gone
 }
 
 // decodeLog gives the API the logs that executors store.
