@@ -230,7 +230,8 @@ func (e *Executor) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("executor: %w", err)
 	}
-	e.subs = append(control, roll)
+	e.subs = append(e.subs, control...)
+	e.subs = append(e.subs, roll)
 	if err := e.pull(ctx, runs); err != nil {
 		return err
 	}

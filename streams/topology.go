@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -133,28 +134,48 @@ func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.Stre
 	return nil
 }
 
-// codeSubjectsOverlap is the server's error where a stream of another name has the subjects.
-const codeSubjectsOverlap = 10065
+// Codes of JetStream's errors: a stream of another name has the subjects; the message to delete is gone.
+const (
+	codeSubjectsOverlap  = 10065
+	codeSequenceNotFound = 10043
+)
 
 // ensureTries is how often RUNS is made before others that make it at the same time are to blame.
 const ensureTries = 20
 
 // ensureRuns makes RUNS until the one that it made is also the one that SQL knows: of several that count a generation at once, the last wins.
 func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, log *slog.Logger) (Runs, error) {
+	var missing int64 // the generation that was found missing at the last try, and may be one that somebody is making
 	for try := 1; ; try++ {
-		runs, err := makeRuns(ctx, js, reg, l, storeID, log)
+		runs, err := makeRuns(ctx, js, reg, l, storeID, &missing, log)
 		if err == nil {
 			current, err := currentRuns(ctx, reg)
 			if err != nil || current.Generation == runs.Generation {
 				return runs, err
 			}
-		} else if e := (*jetstream.APIError)(nil); !errors.As(err, &e) || e.ErrorCode != codeSubjectsOverlap {
+		} else if !errors.Is(err, errBeingMade) && apiCode(err) != codeSubjectsOverlap {
 			return Runs{}, err
 		}
 		if try == ensureTries {
 			return Runs{}, errors.Join(errors.New("RUNS is made by others all the time"), err)
 		}
+		select {
+		case <-ctx.Done():
+			return Runs{}, context.Cause(ctx)
+		case <-time.After(100*time.Millisecond + rand.N(200*time.Millisecond)):
+		}
 	}
+}
+
+// errBeingMade: SQL knows a generation that nobody has used, so it may be about to be made.
+var errBeingMade = errors.New("RUNS is being made")
+
+func apiCode(err error) jetstream.ErrorCode {
+	var e *jetstream.APIError
+	if errors.As(err, &e) {
+		return e.ErrorCode
+	}
+	return 0
 }
 
 func currentRuns(ctx context.Context, reg Registrar) (current store.Stream, err error) {
@@ -170,18 +191,25 @@ func currentRuns(ctx context.Context, reg Registrar) (current store.Stream, err 
 	return current, nil
 }
 
-func makeRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, log *slog.Logger) (Runs, error) {
+func makeRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limits, storeID uuid.UUID, missing *int64, log *slog.Logger) (Runs, error) {
 	current, err := currentRuns(ctx, reg)
 	if err != nil {
 		return Runs{}, err
 	}
 	if current.Generation > 0 {
 		ok, err := runsIntact(ctx, js, current, storeID, log)
+		if err == nil && ok {
+			err = dropOtherRuns(ctx, js, reg, current.Generation, storeID)
+		}
 		if err != nil {
 			return Runs{}, err
 		}
 		if ok {
 			return updateRuns(ctx, js, current.Generation, l, storeID)
+		}
+		if current.LastSeq == 0 && *missing != current.Generation {
+			*missing = current.Generation
+			return Runs{}, errBeingMade
 		}
 	}
 	next, err := reg.NextGeneration(ctx, RunsStream, current.Generation)
@@ -354,7 +382,7 @@ func DeleteRun(ctx context.Context, js jetstream.JetStream, r Runs, seq uint64) 
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", r.Name, err)
 	}
-	if err := s.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if err := s.DeleteMsg(ctx, seq); err != nil && apiCode(err) != codeSequenceNotFound {
 		return fmt.Errorf("delete message %d of %s: %w", seq, r.Name, err)
 	}
 	return nil
