@@ -28,6 +28,13 @@ func (p *Planner) mark(batch []*entry) {
 		}
 	}
 	begun := time.Now()
+	// Fixed before the mark: however long this process sleeps from here on, what it sends later is refused, because by then the watch of another may have
+	// handed the run out again.
+	limits := make([]time.Time, len(batch))
+	now := p.clock.Now()
+	for i, e := range batch {
+		limits[i] = r.serverTime.Add(publishWithin + max(e.row.DueAt.Sub(now), 0))
+	}
 	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
 	results, err := p.cfg.Store.MarkDispatched(ctx, m)
 	cancel()
@@ -38,7 +45,7 @@ func (p *Planner) mark(batch []*entry) {
 	if err != nil && p.life.Err() == nil {
 		p.log.Warn("cannot mark; the rows are read again", "rows", len(batch), "error", err)
 	}
-	p.do(func() { p.marked(batch, m, results, err) })
+	p.do(func() { p.marked(batch, limits, m.Generation, results, err) })
 }
 
 // settleMark finds out what a mark did whose answer was lost: nothing may be published that was not marked, and what was marked must be.
@@ -71,9 +78,8 @@ func markID() int64 {
 }
 
 // marked takes the answer to a mark: what is marked is published at its time, what overlaps is skipped, the rest is forgotten.
-func (p *Planner) marked(batch []*entry, m store.Mark, results []store.MarkResult, err error) {
+func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, results []store.MarkResult, err error) {
 	p.marking--
-	r := p.road.Load()
 	check := time.Now().Add(p.cfg.AckWait + publishWithin)
 	for i, e := range batch {
 		p.board.forget(e.row.RunID)
@@ -88,9 +94,8 @@ func (p *Planner) marked(batch []*entry, m store.Mark, results []store.MarkResul
 		}
 		t := e.row.Timer
 		t.Dispatch++
-		fl := &flight{timer: t, lane: e.lane, generation: m.Generation, check: check, publishBy: r.serverTime.Add(publishWithin)}
-		p.flights.add(fl)
-		p.publisher.add(&departure{row: &e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: m.Generation})
+		p.flights.add(&flight{timer: t, lane: e.lane, generation: generation, check: check, publishBy: limits[i]})
+		p.publisher.add(&departure{row: &e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
 		if t.Recurring {
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})
 		}
@@ -107,6 +112,7 @@ type departure struct {
 	dispatch   int64
 	lane       streams.Lane
 	generation int64
+	publishBy  time.Time // server time
 }
 
 type departures []*departure
@@ -192,11 +198,12 @@ func (u *publisher) depart() time.Duration {
 // publish sends one hand-over. Its answer is not waited for: if it goes missing, the watch finds out.
 func (p *Planner) publish(d *departure, now time.Time) {
 	r := p.road.Load()
-	if r.runs.Generation != d.generation || time.Since(r.heardAt) > publishWithin {
-		return // marked for a stream that is no more, or too late to be found good: the watch sees to it
-	}
 	t := d.row.Timer
 	t.Dispatch = d.dispatch
+	if r.runs.Generation != d.generation || r.serverTime.Add(time.Since(r.heardAt)).After(d.publishBy) {
+		p.comeBack(&t, 0, errLate)
+		return
+	}
 	ticket, err := p.seal(&t)
 	if err != nil {
 		p.log.Error("cannot seal a ticket", "run", t.RunID, "error", err)
@@ -206,7 +213,7 @@ func (p *Planner) publish(d *departure, now time.Time) {
 	m := &wirev1.RunMessage{
 		Ticket: ticket, JobId: t.JobID[:], RunId: t.RunID[:], Dispatch: t.Dispatch, Attempt: t.Attempt, MaxAttempts: s.Retry.Attempts(),
 		Namespace: t.Namespace, Kind: t.Kind, Payload: d.row.Payload, ScheduledAt: t.ScheduledAt.UnixMicro(),
-		PublishBy: r.serverTime.Add(publishWithin).UnixMicro(), AttemptTimeout: s.Timeout().Microseconds(), Queue: t.Queue, Priority: t.Priority.String(),
+		PublishBy: d.publishBy.UnixMicro(), AttemptTimeout: s.Timeout().Microseconds(), Queue: t.Queue, Priority: t.Priority.String(),
 		Labels: s.Labels, Name: d.row.Name, Civil: t.Civil, Shard: uint32(t.Shard), DueAt: t.DueAt.UnixMicro(), //nolint:gosec // shards are few
 		PublishedAt: now.UnixMicro(), Server: r.server,
 	}
@@ -238,6 +245,8 @@ func (p *Planner) publish(d *departure, now time.Time) {
 		p.comeBack(&t, 0, err)
 	}
 }
+
+var errLate = errors.New("marked too long ago, or for a stream that is no more")
 
 // comeBack returns a run whose message certainly is in no stream.
 func (p *Planner) comeBack(t *store.Timer, delay time.Duration, why error) {

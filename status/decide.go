@@ -46,7 +46,7 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	if e.status.Kind == wirev1.StatusKind_STATUS_KIND_DISPATCHED {
 		return follow(j, t.Version, t.ScheduledAt, now)
 	}
-	ev := classify(e, t, j, now)
+	ev, why := classify(e, t, j, now)
 	to, ok := job.Next(t.Step, ev)
 	if !ok {
 		// The row is there with this dispatch, so somebody speaks out of turn: nothing becomes of it, and the row goes back as it was.
@@ -56,17 +56,17 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 		return skip(e, t, j, now)
 	}
 	if to.Terminal() {
-		c := store.Change{Runs: []store.RunRow{history(e, t, to, true, now)}}
-		return join(c, followEnd(t, j, now))
+		row := history(e, t, to, true, now)
+		if why != "" && to == job.StepFailed {
+			row.Reason, row.Message = "deadline", why+": "+row.Message
+		}
+		return join(store.Change{Runs: []store.RunRow{row}}, followEnd(t, j, now))
 	}
-	delay := time.Duration(e.status.Delay) * time.Microsecond
 	if ev != job.EventRetry {
+		delay := time.Duration(e.status.Delay) * time.Microsecond
 		return store.Change{Put: []store.Timer{store.Again(*t, j, now.Add(delay), t.Attempt)}}
 	}
-	if delay == 0 {
-		delay = policy(j).Backoff(t.RunID, t.Attempt)
-	}
-	next := store.Again(*t, j, now.Add(delay), t.Attempt+1)
+	next := store.Again(*t, j, now.Add(retryDelay(e.status, t, j)), t.Attempt+1)
 	next.LastError = e.status.Message
 	return store.Change{
 		Runs: []store.RunRow{history(e, t, job.StepFailed, false, now)},
@@ -74,42 +74,42 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	}
 }
 
-// classify turns a status into an event of the state machine: whether a failure leaves attempts, and whether a loss costs one.
-func classify(e *event, t *store.Timer, j *job.Job, now time.Time) job.Event {
+// classify turns a status into an event of the state machine: whether a failure leaves attempts, and whether a loss costs one. The text, where not empty, is
+// what the total deadline has to do with it.
+func classify(e *event, t *store.Timer, j *job.Job, now time.Time) (job.Event, string) {
 	s := e.status
+	retriable := s.Retriable
 	switch s.Kind {
 	case wirev1.StatusKind_STATUS_KIND_SUCCEEDED:
-		return job.EventSucceeded
+		return job.EventSucceeded, ""
 	case wirev1.StatusKind_STATUS_KIND_SKIPPED:
-		return job.EventSkip
+		return job.EventSkip, ""
 	case wirev1.StatusKind_STATUS_KIND_CANCELLED:
-		return job.EventStopped
+		return job.EventStopped, ""
 	case wirev1.StatusKind_STATUS_KIND_RELEASED, wirev1.StatusKind_STATUS_KIND_SNOOZED:
-		return job.EventRequeue
+		return job.EventRequeue, ""
 	case wirev1.StatusKind_STATUS_KIND_LOST:
 		if t.Step == job.StepDispatched && t.Dispatch-int64(t.Attempt) < freeLosses {
-			return job.EventRequeue
+			return job.EventRequeue, ""
 		}
-		s.Retriable = true
+		retriable = true
 	}
-	if !s.Retriable || j == nil || j.State == job.Deleted || t.Attempt >= j.Spec.Retry.Attempts() {
-		return job.EventFailed
+	if !retriable || j == nil || j.State == job.Deleted || t.Attempt >= j.Spec.Retry.Attempts() {
+		return job.EventFailed, ""
 	}
-	if d := j.Spec.TotalDeadline; d > 0 {
-		wait := time.Duration(s.Delay) * time.Microsecond
-		if wait == 0 {
-			wait = j.Spec.Retry.Backoff(t.RunID, t.Attempt)
-		}
-		if !now.Add(wait).Before(j.DeadlineBase(t.ScheduledAt).Add(d)) {
-			s.Message = "no time for another attempt within the total deadline: " + s.Message
-			s.Reason = "deadline"
-			return job.EventFailed
-		}
+	if d := j.Spec.TotalDeadline; d > 0 && !now.Add(retryDelay(s, t, j)).Before(j.DeadlineBase(t.ScheduledAt).Add(d)) {
+		return job.EventFailed, "no time for another attempt within the total deadline"
 	}
-	return job.EventRetry
+	return job.EventRetry, ""
 }
 
-func policy(j *job.Job) job.RetryPolicy { return j.Spec.Retry }
+// retryDelay is how long the next attempt waits: what the handler asked for, else what the job's policy says.
+func retryDelay(s *wirev1.Status, t *store.Timer, j *job.Job) time.Duration {
+	if s.Delay > 0 {
+		return time.Duration(s.Delay) * time.Microsecond
+	}
+	return j.Spec.Retry.Backoff(t.RunID, t.Attempt)
+}
 
 // history makes the row of an attempt. A run that was being cancelled and ends otherwise than by succeeding is cancelled, for the reason it was asked to stop.
 func history(e *event, t *store.Timer, to job.Step, final bool, now time.Time) store.RunRow {
