@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -23,7 +25,33 @@ func (s *service) GetRun(ctx context.Context, req *connect.Request[waterclockv1.
 	if err != nil {
 		return nil, err
 	}
+	if err := s.fetchResult(ctx, f.shown.GetOutcome()); err != nil {
+		return nil, err
+	}
 	return connect.NewResponse(&waterclockv1.GetRunResponse{Run: f.shown}), nil
+}
+
+// maxFetched is the largest stored result that is sent along with its run; a larger one is read where its address says.
+const maxFetched = 3 << 20
+
+// fetchResult fills in a result that is kept in the blob store. One that is gone leaves its address.
+func (s *service) fetchResult(ctx context.Context, o *waterclockv1.Outcome) error {
+	if o.GetResultRef() == "" || s.Blobs == nil {
+		return nil
+	}
+	r, err := s.Blobs.Open(ctx, o.ResultRef)
+	if err != nil {
+		s.Log.Warn("a stored result cannot be read", "ref", o.ResultRef, "error", err)
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxFetched+1))
+	if err = errors.Join(err, r.Close()); err != nil {
+		return fmt.Errorf("read a stored result: %w", err)
+	}
+	if len(b) <= maxFetched {
+		o.Result = b
+	}
+	return nil
 }
 
 // runRequest is any request that names a run of a job.

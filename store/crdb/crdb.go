@@ -44,12 +44,15 @@ type Options struct {
 	ReadConns int32
 	// FollowerReads lets CockroachDB answer lists and history from the nearest copy, some seconds old. PostgreSQL does not look at it.
 	FollowerReads bool
+	// Retried, where not nil, is called for each repetition of a transaction, with the SQLSTATE that caused it.
+	Retried func(state string)
 	// Log hears of transactions that had to be repeated, at debug level; slog.Default where nil.
 	Log *slog.Logger
 }
 
 // Store is a store.Store in PostgreSQL or CockroachDB.
 type Store struct {
+	retried func(state string)
 	dialect dialect
 	log     *slog.Logger
 	hot     *pgxpool.Pool // for the roles
@@ -63,7 +66,7 @@ var _ store.Store = (*Store)(nil)
 // Open connects to the database that dsn names: postgres://… or cockroach://… (which are the same to it: it asks the database which one it is).
 // Errors: store.ErrUnavailable, store.ErrSchemaNewer, store.ErrSchemaOlder with Options.NoMigrate.
 func Open(ctx context.Context, dsn string, opts Options) (_ *Store, err error) {
-	s := &Store{log: opts.Log}
+	s := &Store{log: opts.Log, retried: opts.Retried}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -251,6 +251,9 @@ func (s *Store) repeat(ctx context.Context, attempt func(ctx context.Context) er
 			return s.outcome(ctx, limited, err)
 		}
 		s.log.DebugContext(ctx, "repeating a transaction", "attempt", n, "error", err)
+		if s.retried != nil {
+			s.retried(sqlState(err))
+		}
 		limit = min(2*limit, longestWait)
 	}
 }

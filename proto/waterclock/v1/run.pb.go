@@ -161,9 +161,9 @@ type Outcome struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The handler's own code: the exit code of a command, the status of an HTTP call.
 	Code int32 `protobuf:"varint,3,opt,name=code,proto3" json:"code,omitempty"`
-	// What the handler returned, where it is small enough to be kept in the row.
+	// What the handler returned. GetRun gives up to 3 MiB of it, the lists only what is small enough to be kept in the row (16 KiB).
 	Result []byte `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`
-	// Where a larger result lies in the blob store.
+	// Where a result that is not kept in the row lies in the blob store.
 	ResultRef string `protobuf:"bytes,5,opt,name=result_ref,json=resultRef,proto3" json:"result_ref,omitempty"`
 	// Where the log lies in the blob store; read it with ReadRunLog.
 	LogRef        string `protobuf:"bytes,6,opt,name=log_ref,json=logRef,proto3" json:"log_ref,omitempty"`

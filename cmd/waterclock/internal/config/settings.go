@@ -55,7 +55,8 @@ var settings = []setting{
 		"a whole number from 1 to 1000000", between(1, 1_000_000)},
 
 	{"executor.slots", "Runs that this process works on at the same time.", "a whole number from 1 to 10000", between(1, 10_000)},
-	{"executor.queues", "Queues that this process serves.", "one or more names of 1 to 64 letters, digits, _ and -", is(queueNames)},
+	{"executor.queues", "Queues that this process serves. default is shared by all namespaces; namespace/queue belongs to a namespace (_/queue to all); " +
+		"a bare name belongs to the namespace default.", "one or more names of 1 to 64 letters, digits, _ and -, alone or as namespace/queue", is(queueNames)},
 	{"executor.kinds.exec.enabled", "Whether this process runs commands (kind exec).", "true or false", nil},
 	{"executor.kinds.exec.allow", "Programs that commands may start. Nothing else is started.", "absolute paths", is(absolutePaths)},
 	{"executor.kinds.http.allow_private", "Whether HTTP calls (kind http) may go to private, loopback and link-local addresses.",
@@ -186,7 +187,7 @@ func blobURL(s URL) bool {
 }
 
 var (
-	queueName  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	queueName  = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64}/)?[A-Za-z0-9_-]{1,64}$`)
 	labelKey   = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
 	labelValue = regexp.MustCompile(`^[A-Za-z0-9._/-]{0,64}$`)
 )

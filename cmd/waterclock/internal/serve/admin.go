@@ -145,7 +145,7 @@ func keysCommand(env Env) *cobra.Command {
 }
 
 func withStore(ctx context.Context, env Env, cfg config.Config, f func(store.Store) error) (err error) {
-	s, err := OpenStore(ctx, cfg, nil, newLogger(env.Stderr, cfg))
+	s, err := OpenStore(ctx, cfg, nil, nil, newLogger(env.Stderr, cfg))
 	if err != nil {
 		return err
 	}

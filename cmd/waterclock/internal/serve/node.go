@@ -198,8 +198,12 @@ func (n *Node) openNATS(ctx context.Context) error {
 }
 
 func (n *Node) openStore(ctx context.Context) error {
+	retries := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "waterclock_transaction_retries_total", Help: "Transactions that were repeated, by SQLSTATE.",
+	}, []string{"state"})
+	n.registry.MustRegister(retries)
 	err := n.await(ctx, "the database", func(ctx context.Context) error {
-		s, err := OpenStore(ctx, n.cfg, n.lock, n.log)
+		s, err := OpenStore(ctx, n.cfg, n.lock, func(state string) { retries.WithLabelValues(state).Inc() }, n.log)
 		n.store = s
 		return err
 	})

@@ -18,8 +18,9 @@ import (
 var errBadStore = errors.New("store.url")
 
 // OpenStore opens the database that the configuration names. SQLite is migrated as it is opened, because its one process is the only one to use it; a database
-// that is shared is migrated by the command migrate. Lock is the hold on the data folder, where the process has one.
-func OpenStore(ctx context.Context, cfg config.Config, lock *sqlite.FolderLock, log *slog.Logger) (store.Store, error) {
+// that is shared is migrated by the command migrate. Lock is the hold on the data folder, where the process has one;
+// retried, which may be nil, hears of transactions that are repeated.
+func OpenStore(ctx context.Context, cfg config.Config, lock *sqlite.FolderLock, retried func(state string), log *slog.Logger) (store.Store, error) {
 	url := string(cfg.Store.URL)
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -36,7 +37,7 @@ func OpenStore(ctx context.Context, cfg config.Config, lock *sqlite.FolderLock, 
 		return s, nil
 	}
 	s, err := crdb.Open(ctx, url, crdb.Options{
-		NoMigrate: true, Isolation: crdb.Isolation(cfg.Store.Isolation), MaxConns: int32(cfg.Store.MaxConns), Log: log, //nolint:gosec // at most 1000
+		NoMigrate: true, Isolation: crdb.Isolation(cfg.Store.Isolation), MaxConns: int32(cfg.Store.MaxConns), Retried: retried, Log: log, //nolint:gosec // at most 1000
 	})
 	if err != nil {
 		return nil, err
