@@ -162,6 +162,12 @@ func (u *publisher) add(d *departure) {
 	}
 }
 
+func (u *publisher) empty() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.heap) == 0
+}
+
 func (u *publisher) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -97,11 +97,12 @@ type Planner struct {
 	reporter  *reporter
 	road      atomic.Pointer[road]
 
-	started  atomic.Bool
-	life     context.Context
-	end      context.CancelFunc
-	loops    sync.WaitGroup
-	stopOnce sync.Once
+	started   atomic.Bool
+	finishing atomic.Bool
+	life      context.Context
+	end       context.CancelFunc
+	loops     sync.WaitGroup
+	stopOnce  sync.Once
 }
 
 // road is what was last heard of the streams.
@@ -210,10 +211,12 @@ func (p *Planner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends planning and gives the shards away, so that others take over at once. Rows that are marked and not published are found by their watch. It may be
-// called more than once, and without Start.
+// Stop ends planning and gives the shards away, so that others take over at once. It may be called more than once, and without Start.
 func (p *Planner) Stop() {
 	p.stopOnce.Do(func() {
+		if p.started.Load() && p.publisher != nil {
+			p.finish()
+		}
 		p.end()
 		p.loops.Wait()
 		p.clock.Stop()
@@ -228,6 +231,28 @@ func (p *Planner) Stop() {
 			}
 		}
 	})
+}
+
+// finishWithin bounds how long a planner that stops sees to what it has marked: longer than MarkAhead and an answer of JetStream.
+const finishWithin = time.Second
+
+// finish marks nothing more and publishes what is marked, so that nobody has to find it lost.
+func (p *Planner) finish() {
+	p.finishing.Store(true)
+	limit := time.NewTimer(finishWithin)
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if busy, ok := ask(p, func() bool { return p.marking > 0 }); !ok || (!busy && p.publisher.empty() && p.window.Unanswered() == 0) {
+			return
+		}
+		select {
+		case <-limit.C:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // do lets the core do something.
@@ -299,7 +324,7 @@ func (p *Planner) plan() {
 // mayHandOut tells whether what is published now would be stored and found good.
 func (p *Planner) mayHandOut() bool {
 	r := p.road.Load()
-	return r != nil && r.open && time.Since(r.heardAt) < roadFresh && p.cfg.Conn.IsConnected()
+	return !p.finishing.Load() && r != nil && r.open && time.Since(r.heardAt) < roadFresh && p.cfg.Conn.IsConnected()
 }
 
 // nextPlan is how long nothing needs to be done unless an event comes.

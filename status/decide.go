@@ -44,7 +44,7 @@ func (e *event) report() store.Report {
 // j the definition as it is now (nil where it is not needed or is gone), now is database time.
 func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	if e.status.Kind == wirev1.StatusKind_STATUS_KIND_DISPATCHED {
-		return follow(j, t.Version, t.ScheduledAt, now)
+		return followOn(t, j, t.ScheduledAt, now)
 	}
 	ev, why := classify(e, t, j, now)
 	to, ok := job.Next(t.Step, ev)
@@ -146,48 +146,29 @@ func skip(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	c := store.Change{Skips: []store.SkipRow{{
 		JobID: t.JobID, NominalAt: t.ScheduledAt, ThroughAt: through, Count: count, Reason: e.status.Reason, At: now,
 	}}}
-	if t.Followed {
-		return c
-	}
-	return join(c, follow(j, t.Version, through, now))
+	return join(c, followOn(t, j, through, now))
 }
 
-// follow makes the next occurrence of a series. Where the definition is not that of the row any more, whoever changed it saw to that.
-func follow(j *job.Job, version int64, after time.Time, now time.Time) store.Change {
-	if j == nil || j.State != job.Active || j.Version != version || !j.Spec.Recurring() {
-		return store.Change{}
-	}
-	occ, ok := j.Spec.Schedule.Next(after)
-	if !ok {
-		return store.Change{}
-	}
-	return store.Change{Put: []store.Timer{store.NewTimer(j, occ, now)}}
-}
-
-// followEnd does the same at the end of a run, in case nobody said that it was handed out; a series that has come to its end is completed.
+// followEnd makes the next occurrence at the end of a run, in case nobody said that it was handed out.
 func followEnd(t *store.Timer, j *job.Job, now time.Time) store.Change {
 	if !t.Recurring || t.Origin != job.FromSchedule {
 		return store.Change{}
 	}
-	var c store.Change
-	if !t.Followed {
-		c = follow(j, t.Version, t.ScheduledAt, now)
-	}
-	if len(c.Put) == 0 && ended(j, t) && j.State == job.Active && j.Version == t.Version {
-		done := *j
-		done.State, done.UpdatedAt = job.Completed, now
-		c.Job = &done
-	}
-	return c
+	return followOn(t, j, t.ScheduledAt, now)
 }
 
-// ended tells whether a series has no occurrence after a run.
-func ended(j *job.Job, t *store.Timer) bool {
-	if j == nil {
-		return false
+// followOn makes the occurrence of a series after a moment, where that has not been done. A series that has come to its end is completed. Where the definition
+// is not that of the row any more, whoever changed it saw to what follows.
+func followOn(t *store.Timer, j *job.Job, after, now time.Time) store.Change {
+	if t.Followed || j == nil || j.State != job.Active || j.Version != t.Version || !j.Spec.Recurring() {
+		return store.Change{}
 	}
-	_, more := j.Spec.Schedule.Next(t.ScheduledAt)
-	return !more
+	if occ, ok := j.Spec.Schedule.Next(after); ok {
+		return store.Change{Put: []store.Timer{store.NewTimer(j, occ, now)}}
+	}
+	done := *j
+	done.State, done.UpdatedAt = job.Completed, now
+	return store.Change{Job: &done}
 }
 
 func join(a, b store.Change) store.Change {

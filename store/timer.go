@@ -11,10 +11,12 @@ import (
 // now: a row that appears behind the planners' place would be found late. Where the job is paused the timer waits.
 func NewTimer(j *job.Job, occ schedule.Occurrence, now time.Time) Timer {
 	t := newTimer(j, job.FromSchedule, occ.At, "", now)
-	t.Civil = occ.Civil
 	t.DueAt = later(t.DueAt.Add(j.Spec.Schedule.JitterFor(j.ID, occ.At)), now)
 	t.Recurring = j.Spec.Recurring()
 	t.Listed = t.Recurring
+	if t.Recurring {
+		t.Civil = occ.Civil
+	}
 	return t
 }
 

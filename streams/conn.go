@@ -47,6 +47,7 @@ func Connect(d Dial) (*nats.Conn, error) {
 		nats.ReconnectBufSize(-1),
 		nats.RetryOnFailedConnect(false),
 		nats.Timeout(3 * time.Second),
+		nats.FlusherTimeout(2 * time.Second), // a clogged link is a broken one
 		nats.PingInterval(5 * time.Second),
 		nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/executor"
 	"github.com/waterclock-io/waterclock/internal/dbclock"
@@ -106,6 +107,13 @@ func newRig(t testing.TB, open opener) *rig {
 	}
 	t.Cleanup(r.clock.Stop)
 	nc := r.connect()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = streams.Ensure(t.Context(), js, r.store, streams.Limits{}, r.log)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.waker = streams.NewWaker(streams.NewNotifier(nc, r.log), r.log)
 	r.seen = newChanges(t, nc)
 	return r

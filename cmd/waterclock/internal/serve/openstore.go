@@ -17,6 +17,9 @@ import (
 
 var errBadStore = errors.New("store.url")
 
+// sqliteCache is the page cache of the embedded database in KiB: enough to keep the hot ends of its tables, little enough for a small host.
+const sqliteCache = 12 << 10
+
 // OpenStore opens the database that the configuration names. SQLite is migrated as it is opened, because its one process is the only one to use it; a database
 // that is shared is migrated by the command migrate. Lock is the hold on the data folder, where the process has one;
 // retried, which may be nil, hears of transactions that are repeated.
@@ -26,7 +29,7 @@ func OpenStore(ctx context.Context, cfg config.Config, lock *sqlite.FolderLock, 
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, fmt.Errorf("%w: %w", errBadStore, err)
 		}
-		opts := sqlite.Options{}
+		opts := sqlite.Options{CacheKiB: sqliteCache}
 		if lock != nil && inside(cfg.Data.Dir, path) {
 			opts.Lock = lock
 		}
