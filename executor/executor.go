@@ -239,6 +239,8 @@ func (e *Executor) Start(ctx context.Context) error {
 	e.loops.Go(e.outbox.run)
 	e.loops.Go(e.keepLeases)
 	e.loops.Go(func() { e.trips.run(e.life, e.cfg.Conn, e.js, e.currentRuns, tripEvery(e.cfg.Lease.AckWait)) })
+	back := e.cfg.Conn.StatusChanged(nats.CONNECTED)
+	e.loops.Go(func() { e.followConnection(back) })
 	e.loops.Go(e.sayHello)
 	e.loops.Go(e.followStream)
 	e.log.Info("executor is ready", "slots", e.cfg.Slots, "kinds", e.kinds(), "stream", runs.Name)
@@ -338,11 +340,24 @@ func (e *Executor) followStream() {
 	}
 }
 
-// Reconnected is to be called after the connection was lost and is back: pulls are made anew, and what is worked on is claimed.
-func (e *Executor) Reconnected() {
-	if !e.started.Load() {
-		return
+// followConnection hears when the connection was lost and is back.
+func (e *Executor) followConnection(changed chan nats.Status) {
+	defer e.cfg.Conn.RemoveStatusListener(changed)
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case _, open := <-changed:
+			if !open {
+				return // closed for good
+			}
+			e.reconnected()
+		}
 	}
+}
+
+// reconnected makes pulls anew, because the server knows the old ones no more, and claims what is worked on.
+func (e *Executor) reconnected() {
 	e.mu.Lock()
 	p := e.puller
 	e.mu.Unlock()

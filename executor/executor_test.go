@@ -290,12 +290,7 @@ func (p *plant) employ(handlers map[string]executor.Handler, change ...func(*exe
 // employVia is employ over a connection to an address; empty means within the process.
 func (p *plant) employVia(address string, handlers map[string]executor.Handler, change ...func(*executor.Config)) *executor.Executor {
 	p.t.Helper()
-	var e *executor.Executor
-	made := make(chan struct{})
-	dial := streams.Dial{Name: "executor", Logger: slog.New(slog.DiscardHandler), OnReconnect: func() {
-		<-made
-		e.Reconnected()
-	}}
+	dial := streams.Dial{Name: "executor", Logger: slog.New(slog.DiscardHandler)}
 	if address == "" {
 		dial.Embedded = p.srv
 	} else {
@@ -312,10 +307,10 @@ func (p *plant) employVia(address string, handlers map[string]executor.Handler, 
 	for _, f := range change {
 		f(&cfg)
 	}
-	if e, err = executor.New(cfg); err != nil {
+	e, err := executor.New(cfg)
+	if err != nil {
 		p.t.Fatal(err)
 	}
-	close(made)
 	p.t.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -68,7 +67,6 @@ type Node struct {
 
 	listener net.Listener
 	stops    []stopper // in the order in which they were started; ended in the reverse
-	onBack   atomic.Pointer[func()]
 	failed   chan error
 }
 
@@ -176,11 +174,6 @@ func (n *Node) openNATS(ctx context.Context) error {
 	err := n.await(ctx, "NATS", func(context.Context) error {
 		nc, err := streams.Connect(streams.Dial{
 			URL: string(n.cfg.NATS.URL), Embedded: n.embedded, Credentials: n.cfg.NATS.Credentials, Name: "waterclock", Logger: n.log,
-			OnReconnect: func() {
-				if f := n.onBack.Load(); f != nil {
-					(*f)()
-				}
-			},
 		})
 		n.nc = nc
 		return err

@@ -56,8 +56,6 @@ func (n *Node) startExecutor(ctx context.Context) error {
 		return err
 	}
 	n.onStop("executor", e.Stop)
-	back := e.Reconnected
-	n.onBack.Store(&back)
 	wait, cancel := context.WithTimeout(ctx, n.cfg.Startup.Timeout)
 	defer cancel()
 	if err := e.Start(wait); err != nil {
