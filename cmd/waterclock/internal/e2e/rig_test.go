@@ -57,9 +57,14 @@ func openSQLite(t testing.TB) store.Store {
 }
 
 // openPostgres opens a database of its own, as production does: READ COMMITTED.
-func openPostgres(t testing.TB) store.Store {
+func openPostgres(t testing.TB) store.Store { return openCRDB(t, crdb.ReadCommitted) }
+
+// openSerializable opens one at the level at which CockroachDB runs.
+func openSerializable(t testing.TB) store.Store { return openCRDB(t, crdb.Serializable) }
+
+func openCRDB(t testing.TB, level crdb.Isolation) store.Store {
 	t.Helper()
-	s, err := crdb.Open(t.Context(), pgtest.Shared(t).NewDatabase(t), crdb.Options{Log: newLog(t)})
+	s, err := crdb.Open(t.Context(), pgtest.Shared(t).NewDatabase(t), crdb.Options{Isolation: level, Log: newLog(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +79,7 @@ func openPostgres(t testing.TB) store.Store {
 // onEachStore runs a test on every kind of store.
 func onEachStore(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()
-	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres} {
+	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres, "serializable": openSerializable} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, newRig(t, open))

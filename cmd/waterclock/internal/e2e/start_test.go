@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -188,4 +189,56 @@ func readyIs(t *testing.T, p *process, want int) {
 		<-tick.C
 	}
 	t.Fatalf("readyz is %s, want %d; %s", last, want, p.errs)
+}
+
+// With a key the server listens beyond loopback; who shows it works in its namespace, and who shows none is not let in.
+func TestKeysLetIn(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	key := func(namespace string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), path, "keys", "create", "--namespace", namespace, "--data", dir).Output()
+		if err != nil {
+			t.Fatalf("keys create: %v", err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	mine, others := key("mine"), key("others")
+	p := start(t, "server", "--data", dir, "--http", "0.0.0.0:0", "--nats", "embedded", "--nats.listen", "127.0.0.1:0")
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(key string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), path, args...)
+		cmd.Env = append(cmd.Environ(), "WATERCLOCK_SERVER=http://127.0.0.1:"+port, "WATERCLOCK_API_KEY="+key)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("", "job", "list"); err == nil || exitCode(err) != 5 {
+		t.Errorf("without a key: %v\n%s", err, out)
+	}
+	if out, err := run(mine, "submit", "--in", "1h", "--name", "secret", "--", "true"); err != nil {
+		t.Fatalf("with a key: %v\n%s", err, out)
+	}
+	if out, err := run(mine, "job", "list"); err != nil || !strings.Contains(out, "secret") {
+		t.Errorf("its own job: %v\n%s", err, out)
+	}
+	if out, err := run(others, "job", "list"); err != nil || strings.Contains(out, "secret") {
+		t.Errorf("the job of another namespace: %v\n%s", err, out)
+	}
+	if out, err := run(others, "job", "get", "secret"); exitCode(err) != 3 {
+		t.Errorf("the job of another namespace by its name: %v\n%s", err, out)
+	}
+}
+
+func exitCode(err error) int {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return e.ExitCode()
+	}
+	return -1
 }
