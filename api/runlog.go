@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/waterclock-io/waterclock/job/fielderr"
@@ -25,7 +26,7 @@ const liveIdle = 300 * time.Millisecond
 func (s *service) ReadRunLog(
 	ctx context.Context, req *connect.Request[waterclockv1.ReadRunLogRequest], stream *connect.ServerStream[waterclockv1.ReadRunLogResponse],
 ) error {
-	f, err := s.runOf(ctx, req.Msg)
+	f, err := s.runWithLog(ctx, req.Msg)
 	if err != nil {
 		return err
 	}
@@ -40,6 +41,23 @@ func (s *service) ReadRunLog(
 		return &fielderr.FieldError{Field: "attempt", Given: strconv.Itoa(int(asked)), Allowed: "an attempt that the run has made, or 0 for the latest"}
 	}
 	return s.sendLive(ctx, f, req.Msg.GetFollow(), stream)
+}
+
+// runWithLog finds the run whose log is asked for. Where none is named and nobody waits for what comes, a run that has not begun has nothing to show: then it
+// is the one that ended last.
+func (s *service) runWithLog(ctx context.Context, m *waterclockv1.ReadRunLogRequest) (*foundRun, error) {
+	f, err := s.runOf(ctx, m)
+	if err != nil || m.GetRunId() != "" || m.GetFollow() || f.live == nil || f.live.Step.InFlight() || len(f.rows) > 0 {
+		return f, err
+	}
+	last, err := s.Store.LastRuns(ctx, []uuid.UUID{f.live.JobID})
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := last[f.live.JobID]; ok {
+		return s.runByID(ctx, r.JobID, r.RunID)
+	}
+	return f, nil
 }
 
 // endedAttempt returns the ended attempt whose log is asked for; nil where it is the one that goes on, or comes.

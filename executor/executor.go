@@ -52,6 +52,9 @@ type Lease struct {
 	Margin time.Duration
 }
 
+// Most is what Beat and Margin together must stay below: AckWait less two round trips, to which it is known when a lease began.
+func (l Lease) Most() time.Duration { return l.AckWait - 2*tripEvery(l.AckWait) }
+
 // Blobs keeps what is too large for history.
 type Blobs interface {
 	// Put stores content under a key and returns when it is durable.
@@ -109,9 +112,8 @@ func (c *Config) setDefaults() error {
 	setDuration(&c.Lease.AckWait, DefaultAckWait)
 	setDuration(&c.Lease.Beat, DefaultBeat)
 	setDuration(&c.Lease.Margin, DefaultMargin)
-	// When a lease began is known to two round trips only.
-	if rest := c.Lease.AckWait - 2*tripEvery(c.Lease.AckWait); c.Lease.Beat+c.Lease.Margin >= rest {
-		return fmt.Errorf("executor: beat %s and margin %s given; allowed: together less than %s with ack wait %s", c.Lease.Beat, c.Lease.Margin, rest, c.Lease.AckWait)
+	if most := c.Lease.Most(); c.Lease.Beat+c.Lease.Margin >= most {
+		return fmt.Errorf("executor: beat %s and margin %s given; allowed: together less than %s with ack wait %s", c.Lease.Beat, c.Lease.Margin, most, c.Lease.AckWait)
 	}
 	setDuration(&c.DrainGrace, DefaultDrainGrace)
 	if c.LogLimit == 0 {
@@ -247,10 +249,15 @@ func (e *Executor) Start(ctx context.Context) error {
 	return nil
 }
 
+// discoverTimeout bounds one look for the streams: a cluster that is still electing its leaders may never answer it.
+const discoverTimeout = 2 * time.Second
+
 func (e *Executor) discover(ctx context.Context) (streams.Runs, error) {
 	told := false
 	for {
-		runs, err := streams.Discover(ctx, e.js)
+		one, cancel := context.WithTimeout(ctx, discoverTimeout)
+		runs, err := streams.Discover(one, e.js)
+		cancel()
 		if err == nil {
 			return runs, nil
 		}

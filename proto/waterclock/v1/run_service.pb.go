@@ -482,7 +482,7 @@ func (x *WatchRunResponse) GetRun() *Run {
 type ReadRunLogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	JobId string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	// Left out, the run that has not ended and is due first, else the last that ended.
+	// Left out, the run that goes on, else the last that ended; with follow, the run that has not ended and is due first.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// Left out, the latest.
 	Attempt int32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`

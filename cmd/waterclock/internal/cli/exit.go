@@ -74,12 +74,13 @@ func ExitCode(err error) int {
 	var field *fielderr.FieldError
 	var missing *notFoundError
 	var rpc *connect.Error
+	var bad interface{ BadInput() bool }
 	switch {
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &run):
 		return run.code
-	case errors.As(err, &usage), errors.As(err, &field):
+	case errors.As(err, &usage), errors.As(err, &field), errors.As(err, &bad) && bad.BadInput():
 		return ExitUsage
 	case errors.As(err, &missing):
 		return ExitNotFound

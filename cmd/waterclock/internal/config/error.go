@@ -15,6 +15,9 @@ type Error struct {
 	Near    []string // keys of similar names, where there is no such key
 }
 
+// BadInput tells that what the user gave is at fault, which is what the exit code is chosen by.
+func (e *Error) BadInput() bool { return true }
+
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Origin != "" {

@@ -13,6 +13,8 @@ import (
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
+
+	"github.com/waterclock-io/waterclock/executor"
 )
 
 const envPrefix = "WATERCLOCK_"
@@ -230,9 +232,9 @@ func (l *loader) together(c *Config) {
 	if (c.HTTP.TLSCert == "") != (c.HTTP.TLSKey == "") {
 		l.refuse(l.origin["http.tls_cert"]+l.origin["http.tls_key"], "http.tls_cert and http.tls_key", "only one of them", "both or neither")
 	}
-	if c.Lease.Heartbeat+c.Lease.Margin >= c.Lease.AckWait {
+	if most := (executor.Lease{AckWait: c.Lease.AckWait}).Most(); c.Lease.Heartbeat+c.Lease.Margin >= most {
 		l.refuse("", "lease.heartbeat + lease.margin", formatDuration(c.Lease.Heartbeat+c.Lease.Margin),
-			"less than lease.ack_wait, which is "+formatDuration(c.Lease.AckWait))
+			"less than "+formatDuration(most)+" with lease.ack_wait "+formatDuration(c.Lease.AckWait))
 	}
 	if c.Executor.Kinds.Exec.Enabled && len(c.Executor.Kinds.Exec.Allow) == 0 {
 		l.refuse("", "executor.kinds.exec.allow", "nothing", "at least one absolute path where executor.kinds.exec.enabled is true")

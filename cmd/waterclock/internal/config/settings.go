@@ -45,7 +45,7 @@ var settings = []setting{
 	{"data.dir", "Folder of the embedded database, the embedded NATS server and the blobs. It is made where it is missing.",
 		"a path", is(func(s string) bool { return s != "" })},
 	{"blob.url", "Where logs and large results are stored. Empty: blobs in data.dir.",
-		"file:///…, mem://, or another address of gocloud.dev/blob such as s3://bucket", is(blobURL)},
+		"file:///… or mem://", is(blobURL)},
 
 	{"planner.horizon", "How far ahead of their due time runs are read into memory.", "a duration from 1s to 1m",
 		within(time.Second, time.Minute)},
@@ -183,7 +183,7 @@ func storeURL(s URL) bool {
 
 func blobURL(s URL) bool {
 	u, err := url.Parse(string(s))
-	return s == "" || err == nil && u.Scheme != "" && strings.Contains(string(s), "://")
+	return s == "" || err == nil && (u.Scheme == "file" || u.Scheme == "mem") && strings.Contains(string(s), "://")
 }
 
 var (

@@ -218,7 +218,7 @@ func (n *Node) openStore(ctx context.Context) error {
 
 func (n *Node) limits() streams.Limits {
 	size := int64(n.cfg.NATS.MaxBytes)
-	return streams.Limits{Replicas: n.cfg.NATS.Replicas, RunsBytes: size, StatusBytes: size, SubmitBytes: size}
+	return streams.Limits{Replicas: n.cfg.NATS.Replicas, RunsBytes: size, StatusBytes: 2 * size, SubmitBytes: size}
 }
 
 func (n *Node) ensureStreams(ctx context.Context) error {
