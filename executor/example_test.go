@@ -60,12 +60,12 @@ func Example() {
 		Handlers: map[string]executor.Handler{"charge": executor.JSON(charge)},
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := worker.Start(ctx); err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer worker.Stop(ctx) // lets running work end
 

@@ -40,7 +40,8 @@ func decide(r *store.DueRow, now time.Time) decision {
 	if r.Attempt > 1 || r.Origin != job.FromSchedule {
 		return decision{}
 	}
-	if r.Recurring {
+	// One that was handed out before has had its turn, and its successor may have been made: given back, snoozed or lost, it is not missed.
+	if r.Recurring && r.Dispatch == 0 {
 		if d := missed(r, now); d.verdict != verdictDispatch {
 			return d
 		}
@@ -79,6 +80,10 @@ func missed(r *store.DueRow, now time.Time) decision {
 		}
 		// All up to, and without, the latest: those after this one are one fewer than are due since.
 		n, _ := s.Count(r.ScheduledAt, now, countLimit)
-		return decision{verdict: verdictSkip, reason: "missed", through: last.At.Add(-time.Microsecond), count: int64(max(n, 1))}
+		through := r.ScheduledAt
+		if before, ok := s.Latest(r.ScheduledAt, last.At.Add(-time.Microsecond)); ok {
+			through = before.At
+		}
+		return decision{verdict: verdictSkip, reason: "missed", through: through, count: int64(max(n, 1))}
 	}
 }

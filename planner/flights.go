@@ -18,7 +18,7 @@ type flight struct {
 	started    bool
 	check      time.Time // by this machine's clock
 	doubts     int       // looks in a row at which nothing spoke for it
-	statusSeq  uint64    // how far STATUS was when its message was first found missing
+	statusSeq  uint64    // one more than how far STATUS was when its message was first found missing; 0 = it was not
 	index      int
 }
 

@@ -92,6 +92,7 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 			p.skip(e, decision{verdict: verdictSkip, reason: "overlap"})
 			continue
 		}
+		p.cfg.Metrics.dispatched.Inc()
 		t := e.row.Timer
 		t.Dispatch++
 		p.flights.add(&flight{timer: t, lane: e.lane, generation: generation, check: check, publishBy: limits[i]})
@@ -100,7 +101,6 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})
 		}
 	}
-	p.cfg.Metrics.dispatched.Add(float64(len(batch)))
 	if err != nil {
 		p.nudgeLater()
 	}

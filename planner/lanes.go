@@ -2,6 +2,7 @@ package planner
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,6 +77,18 @@ func (f *fifo) pop() *entry {
 	return e
 }
 
+func (f *fifo) remove(e *entry) bool {
+	i := slices.Index(f.items[f.head:], e)
+	if i < 0 {
+		return false
+	}
+	f.items = slices.Delete(f.items, f.head+i, f.head+i+1)
+	if f.empty() {
+		f.items, f.head = f.items[:0], 0
+	}
+	return true
+}
+
 // lane holds what is ready for one queue at one priority. Namespaces of a shared queue take turns, so that one's flood does not hold up another's run.
 type lane struct {
 	streams.Lane
@@ -131,6 +144,16 @@ func (l *lane) hold(e *entry) {
 	f.push(e)
 }
 
+// remove takes out a row that is ready or held; false where it is neither.
+func (l *lane) remove(e *entry) bool {
+	if f := l.ready[e.row.Namespace]; f != nil && f.remove(e) {
+		l.count--
+		return true
+	}
+	f := l.held[e.row.Kind]
+	return f != nil && f.remove(e)
+}
+
 func (l *lane) heldCount() int {
 	n := 0
 	for _, f := range l.held {
@@ -177,13 +200,14 @@ func (b *board) add(r store.DueRow) {
 	heap.Push(&b.upcoming, e)
 }
 
-// replace lets a changed row take its place among what is to come. One that is ready or held already stays as it was: its mark will be refused, and the
-// next read brings the new one.
+// replace lets a changed row take its place among what is to come. One that is being marked stays as it was: its mark will be refused, and the next read
+// brings the new one.
 func (b *board) replace(old *entry, r store.DueRow) {
-	if old.index < 0 {
+	if old.index >= 0 {
+		heap.Remove(&b.upcoming, old.index)
+	} else if !old.lane.remove(old) {
 		return
 	}
-	heap.Remove(&b.upcoming, old.index)
 	delete(b.entries, r.RunID)
 	b.add(r)
 }

@@ -28,7 +28,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		marks:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waterclock_mark_seconds", Help: "How long a batch took to mark.", Buckets: buckets}),
 		reads:        prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waterclock_read_due_seconds", Help: "How long a page of due rows took to read.", Buckets: buckets}),
-		dispatched:   prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_marked_total", Help: "Rows that were offered to be marked."}),
+		dispatched:   prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_marked_total", Help: "Hand-overs: rows that were marked."}),
 		skipped:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "waterclock_skipped_total", Help: "Occurrences not run, by reason."}, []string{"reason"}),
 		lost:         prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_lost_handovers_total", Help: "Hand-overs found lost by the watch."}),
 		stuck:        prometheus.NewCounter(prometheus.CounterOpts{Name: "waterclock_stuck_messages_total", Help: "Messages deleted because their consumer passed them over."}),

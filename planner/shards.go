@@ -126,6 +126,9 @@ func (p *Planner) own(shards []store.Shard) {
 		}
 		changed++
 		o := &ownedShard{Shard: s, overdue: s.Checkpoint, cursor: store.TimerKey{Shard: s.ID, DueAt: p.clock.Now()}}
+		if o.overdue.IsZero() {
+			o.overdue = time.UnixMicro(1) // nobody has noted how far it was planned: read all of it
+		}
 		sub, err := streams.OnWake(p.cfg.Conn, s.ID, p.onWake)
 		if err != nil {
 			p.log.Warn("cannot listen for wakes; rows are found by reading", "shard", s.ID, "error", err)
@@ -158,8 +161,6 @@ func (p *Planner) own(shards []store.Shard) {
 func (p *Planner) loadFlights(shard int32) {
 	after := store.TimerKey{Shard: shard}
 	const page = 1000
-	// Executors have had time to answer the roll call, and what was published in the last moments to be stored, when these are first looked at.
-	check := time.Now().Add(publishWithin + time.Second)
 	for p.life.Err() == nil {
 		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
 		rows, err := p.cfg.Store.ReadInFlight(ctx, shard, after, page)
@@ -185,7 +186,9 @@ func (p *Planner) loadFlights(shard int32) {
 				}
 				l := p.board.lane(laneOf(&t))
 				l.queued++
-				p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: check})
+				// By then executors have had time to answer the roll call, and what was published in the last moments to be stored.
+				wait := max(t.DispatchedAt.Add(publishWithin+time.Second).Sub(p.clock.Now()), time.Second)
+				p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})
 			}
 			o.inFlight = o.inFlight || len(rows) < page
 		})

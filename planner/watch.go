@@ -26,6 +26,7 @@ func (p *Planner) onRecorded(r *wirev1.Recorded) {
 			if len(row.RunId) != 16 {
 				continue
 			}
+			delete(p.skipping, uuid.UUID(row.RunId))
 			fl := p.flights.byRun[uuid.UUID(row.RunId)]
 			if fl == nil || fl.timer.Dispatch != row.Dispatch {
 				continue
@@ -147,11 +148,16 @@ func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
 	if !s.publishBy.IsZero() && !r.serverTime.After(s.publishBy) {
 		return // it may still be stored
 	}
-	if s.statusSeq == 0 || r.applied < s.statusSeq {
+	if s.statusSeq == 0 || s.statusSeq > r.statusSeq+1 || r.applied+1 < s.statusSeq {
 		// What was said of it may be in STATUS and not yet in SQL.
 		note := s.statusSeq
-		if note == 0 {
-			note = max(r.statusSeq, 1)
+		if note == 0 || note > r.statusSeq+1 { // not noted, or of a STATUS that was lost
+			_, last, _, err := streams.StatusFill(ctx, p.js) // after the message was found gone: what the road knows may be older
+			if err != nil {
+				p.log.Debug("watch cannot look at STATUS", "error", err)
+				return
+			}
+			note = last + 1
 		}
 		p.do(func() {
 			s.fl.statusSeq = note
@@ -159,7 +165,7 @@ func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
 		})
 		return
 	}
-	p.log.Warn("a hand-over is lost; the run comes back", "run", t.RunID, "dispatch", t.Dispatch, "step", t.Step)
+	p.log.Info("a hand-over is lost; the run comes back", "run", t.RunID, "dispatch", t.Dispatch, "step", t.Step)
 	p.cfg.Metrics.lost.Inc()
 	p.lose(s, t, "its message is gone and no executor holds it")
 }

@@ -138,7 +138,7 @@ func (r *Recorder) tell(events []*event, results []store.ReportResult) {
 			continue
 		}
 		started := e.status.Kind == wirev1.StatusKind_STATUS_KIND_STARTED
-		if !res.Applied {
+		if !res.Applied || putBack(res) {
 			r.cfg.Metrics.refused.Inc()
 			if started {
 				r.refuse(e, res.Timer)
@@ -159,6 +159,11 @@ func (r *Recorder) tell(events []*event, results []store.ReportResult) {
 	for shard, w := range wakes {
 		r.notify.Wake(shard, w)
 	}
+}
+
+// putBack tells whether the state machine refused a status: its row is as it was, and still in flight if it was.
+func putBack(res *store.ReportResult) bool {
+	return res.Timer != nil && len(res.Put) == 1 && res.Put[0].TimerKey == res.Timer.TimerKey && res.Put[0].Step == res.Timer.Step
 }
 
 // refuse tells an executor that what it started is not wanted: cancelled where a cancel waits for its word, else without asking for one.

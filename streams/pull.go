@@ -57,7 +57,7 @@ const (
 //
 // While there is work it probes: it asks lane after lane, from the top, without waiting. When every lane is empty it parks a pull on each and is woken by the
 // first delivery. Parked pulls may bring more than there are slots: such surplus is held for a moment, in order of priority, and then given back. Where
-// fewer slots are free than there are priorities, a parked delivery is started only after every higher lane has answered that it has nothing: runs that fall
+// fewer slots are free than there are priorities, a delivery is started only after every higher lane has answered that it has nothing: runs that fall
 // due together then start in their order of priority.
 //
 // All state belongs to one goroutine; the methods speak to it through channels.
@@ -73,7 +73,8 @@ type Puller struct {
 	held     []heldMsg
 	probing  int // index of the lane that is asked; -1 = none
 	found    bool
-	rounds   int // probe rounds since the lowest lane was asked
+	lowest   bool // the round began at the lowest lane
+	rounds   int  // probe rounds since the lowest lane was asked
 	parked   bool
 	fences   int // unanswered questions to higher lanes
 	pullSeq  uint64
@@ -103,7 +104,7 @@ type heldMsg struct {
 	msg      *nats.Msg
 	priority job.Priority
 	until    time.Time
-	// cleared: every higher lane has been asked after this came, or right before.
+	// cleared: every higher lane has been asked after this came, or it is the turn of the lowest.
 	cleared bool
 	fenced  bool // the question is under way
 }
@@ -255,8 +256,9 @@ func (p *Puller) take(m *nats.Msg) {
 			p.answered(l)
 		}
 		p.found = true
-		probed := p.probing >= 0 && p.lanes[p.probing].Priority == prio
-		p.held = append(p.held, heldMsg{msg: m, priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: probed})
+		// That the lanes above were found empty before this one was asked says nothing of what has been stored since.
+		itsTurn := p.lowest && p.probing >= 0 && p.lanes[p.probing].Priority == prio
+		p.held = append(p.held, heldMsg{msg: m, priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
 		return
 	}
 	p.onStatus(m)
@@ -411,7 +413,7 @@ func (p *Puller) fence(below job.Priority) bool {
 
 func (p *Puller) beginRound() {
 	p.lingerAt = time.Time{}
-	p.parked, p.found = false, false
+	p.parked, p.found, p.lowest = false, false, false
 	if p.rounds++; p.rounds > bottomEvery {
 		p.rounds = 0
 		p.bottom()
@@ -425,7 +427,7 @@ func (p *Puller) beginRound() {
 func (p *Puller) bottom() {
 	for i := len(p.lanes) - 1; i >= 0; i-- {
 		if p.lanes[i].credit == 0 && p.ask(i, 1, true) {
-			p.probing = i
+			p.probing, p.lowest = i, true
 			return
 		}
 	}

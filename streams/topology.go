@@ -134,11 +134,8 @@ func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.Stre
 	return nil
 }
 
-// Codes of JetStream's errors: a stream of another name has the subjects; the message to delete is gone.
-const (
-	codeSubjectsOverlap  = 10065
-	codeSequenceNotFound = 10043
-)
+// codeSubjectsOverlap is the server's error where a stream of another name has the subjects.
+const codeSubjectsOverlap = 10065
 
 // ensureTries is how often RUNS is made before others that make it at the same time are to blame.
 const ensureTries = 20
@@ -153,7 +150,7 @@ func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Li
 			if err != nil || current.Generation == runs.Generation {
 				return runs, err
 			}
-		} else if !errors.Is(err, errBeingMade) && apiCode(err) != codeSubjectsOverlap {
+		} else if api := (*jetstream.APIError)(nil); !errors.Is(err, errBeingMade) && (!errors.As(err, &api) || api.ErrorCode != codeSubjectsOverlap) {
 			return Runs{}, err
 		}
 		if try == ensureTries {
@@ -169,14 +166,6 @@ func ensureRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Li
 
 // errBeingMade: SQL knows a generation that nobody has used, so it may be about to be made.
 var errBeingMade = errors.New("RUNS is being made")
-
-func apiCode(err error) jetstream.ErrorCode {
-	var e *jetstream.APIError
-	if errors.As(err, &e) {
-		return e.ErrorCode
-	}
-	return 0
-}
 
 func currentRuns(ctx context.Context, reg Registrar) (current store.Stream, err error) {
 	known, err := reg.Streams(ctx)
@@ -382,7 +371,11 @@ func DeleteRun(ctx context.Context, js jetstream.JetStream, r Runs, seq uint64) 
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", r.Name, err)
 	}
-	if err := s.DeleteMsg(ctx, seq); err != nil && apiCode(err) != codeSequenceNotFound {
+	if err := s.DeleteMsg(ctx, seq); err != nil {
+		// The error does not tell whether the message was gone already, which is as good.
+		if _, gone := s.GetMsg(ctx, seq); errors.Is(gone, jetstream.ErrMsgNotFound) {
+			return nil
+		}
 		return fmt.Errorf("delete message %d of %s: %w", seq, r.Name, err)
 	}
 	return nil

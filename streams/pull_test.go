@@ -1,0 +1,451 @@
+package streams
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/job"
+)
+
+var queueQ = Queue{Namespace: job.SharedNamespace, Name: "q"}
+
+func laneAt(p job.Priority) Lane {
+	return Lane{Namespace: queueQ.Namespace, Queue: queueQ.Name, Priority: p}
+}
+
+// delivered is a Puller and what came out of it.
+type delivered struct {
+	*Puller
+	work    chan *nats.Msg
+	surplus chan *nats.Msg
+	gone    chan struct{}
+}
+
+func (r *rig) puller(nc *nats.Conn, runs Runs, change func(*PullConfig)) *delivered {
+	r.t.Helper()
+	d := &delivered{work: make(chan *nats.Msg, 10_000), surplus: make(chan *nats.Msg, 10_000), gone: make(chan struct{}, 100)}
+	cfg := PullConfig{
+		Queues: []Queue{queueQ}, Slots: 1, AckWait: time.Minute, Hold: 200 * time.Millisecond, Logger: quiet,
+		Deliver: func(m *nats.Msg) { d.work <- m }, Surplus: func(m *nats.Msg) { d.surplus <- m }, Gone: func() { d.gone <- struct{}{} },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := NewPuller(r.t.Context(), nc, jsOf(r.t, nc), runs, cfg)
+	check(r.t, err)
+	r.t.Cleanup(p.Stop)
+	d.Puller = p
+	return d
+}
+
+func idOf(t testing.TB, m *nats.Msg) uuid.UUID {
+	t.Helper()
+	_, id, _, err := ParseRunSubject(m.Subject)
+	check(t, err)
+	return id
+}
+
+// parked waits until the server holds a pull on each lane.
+func (r *rig) parked(runs Runs, priorities ...job.Priority) {
+	r.t.Helper()
+	await(r.t, "a parked pull on each lane", func() bool {
+		for _, p := range priorities {
+			c, err := r.js.Consumer(r.t.Context(), runs.Name, laneAt(p).consumer())
+			if err != nil || c.CachedInfo().NumWaiting == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestPullersShareWithoutLossOrDouble(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	const n, seed = 2000, 7
+	rnd := rand.New(rand.NewPCG(seed, seed))
+	t.Logf("seed %d", seed)
+	var mu sync.Mutex
+	got := map[uuid.UUID]int{}
+	all := make(chan struct{})
+	for range 5 {
+		nc := r.connect(nil)
+		slots := 1 + rnd.IntN(30)
+		var busy atomic.Int32
+		var p *Puller
+		ready := make(chan struct{})
+		finish := func(m *nats.Msg) {
+			_ = m.Ack()
+			mu.Lock()
+			defer mu.Unlock()
+			if got[idOf(t, m)]++; len(got) == n {
+				select {
+				case <-all:
+				default:
+					close(all)
+				}
+			}
+		}
+		p, err := NewPuller(t.Context(), nc, jsOf(t, nc), runs, PullConfig{
+			Queues: []Queue{queueQ, {Namespace: "own", Name: "q"}}, Slots: slots, AckWait: time.Minute, Hold: 50 * time.Millisecond, Logger: quiet,
+			Deliver: func(m *nats.Msg) {
+				if b := busy.Add(1); int(b) > slots {
+					t.Errorf("%d runs for %d slots", b, slots)
+				}
+				go func() {
+					<-ready
+					finish(m)
+					busy.Add(-1)
+					p.Release(1)
+				}()
+			},
+			Surplus: func(m *nats.Msg) { go finish(m) },
+			Gone:    func() {},
+		})
+		check(t, err)
+		close(ready)
+		t.Cleanup(p.Stop)
+	}
+	w := r.window(256, 5*time.Second)
+	for i := range n {
+		l := laneAt(job.Priorities[rnd.IntN(4)])
+		if i%3 == 0 {
+			l.Namespace = "own"
+		}
+		check(t, w.Publish(t.Context(), RunSubject(l, uuid.New(), 1), nil, nil, func(_ Ack, err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}))
+	}
+	receive(t, "the last run", all)
+	mu.Lock()
+	defer mu.Unlock()
+	for id, c := range got {
+		if c != 1 {
+			t.Errorf("%s came %d times", id, c)
+		}
+	}
+	await(t, "an empty stream", func() bool { return r.count(runs.Name) == 0 })
+}
+
+// What falls due together starts in order of priority, also where it comes through parked pulls.
+func TestOneSlotIsStrict(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, func(c *PullConfig) { c.Hold = time.Minute })
+	w := r.window(16, 5*time.Second)
+	for try := range 100 {
+		if try%10 == 0 {
+			r.parked(runs, job.Priorities[:]...)
+		}
+		for _, prio := range job.Priorities {
+			check(t, w.Publish(t.Context(), RunSubject(laneAt(prio), uuid.New(), 1), nil, nil, func(Ack, error) {}))
+		}
+		for _, want := range job.Priorities {
+			m := receive(t, "a run", p.work)
+			if got, _ := lanePriority(m.Subject); got != want {
+				t.Fatalf("try %d: %v started before %v", try, got, want)
+			}
+			check(t, m.Ack())
+			p.Release(1)
+		}
+	}
+	if n := len(p.surplus); n != 0 {
+		t.Errorf("%d were given back", n)
+	}
+}
+
+func TestBacklogIsTakenFromTheTop(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	// Fewer than would bring the turn of the lowest lane.
+	for _, prio := range []job.Priority{job.Low, job.Normal, job.High, job.Critical} {
+		r.publish(laneAt(prio))
+		r.publish(laneAt(prio))
+	}
+	p := r.puller(r.nc, runs, nil)
+	var got []job.Priority
+	for range 8 {
+		m := receive(t, "a run", p.work)
+		prio, _ := lanePriority(m.Subject)
+		got = append(got, prio)
+		check(t, m.Ack())
+		p.Release(1)
+	}
+	if !slices.IsSorted(got) {
+		t.Errorf("started in the order %v", got)
+	}
+}
+
+func TestLowestLaneDoesNotStarve(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	w := r.window(256, 5*time.Second)
+	flood := func() {
+		check(t, w.Publish(t.Context(), RunSubject(laneAt(job.Critical), uuid.New(), 1), nil, nil, func(Ack, error) {}))
+	}
+	for range 100 {
+		flood()
+	}
+	const low = 5
+	for range low {
+		r.publish(laneAt(job.Low))
+	}
+	p := r.puller(r.nc, runs, nil)
+	since, seen := 0, 0
+	for seen < low {
+		m := receive(t, "a run", p.work)
+		flood() // it never ends
+		if prio, _ := lanePriority(m.Subject); prio == job.Low {
+			seen, since = seen+1, 0
+		} else if since++; since > 2*bottomEvery {
+			t.Fatalf("%d critical runs while a low one waits", since)
+		}
+		check(t, m.Ack())
+		p.Release(1)
+	}
+}
+
+// Parked pulls ask for more than there are slots; what finds none is given back, and the lease of nobody ends.
+func TestSurplusIsGivenBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, func(c *PullConfig) { c.Slots = 4 })
+	r.parked(runs, job.Priorities[:]...)
+	want := map[uuid.UUID]bool{}
+	for range 4 {
+		for _, prio := range job.Priorities {
+			want[r.publish(laneAt(prio))] = true
+		}
+	}
+	for range 4 {
+		delete(want, idOf(t, receive(t, "a run", p.work)))
+	}
+	back := receive(t, "a surplus", p.surplus)
+	delete(want, idOf(t, back))
+	p.Stop()
+	for len(p.surplus) > 0 {
+		delete(want, idOf(t, <-p.surplus))
+	}
+	// What is left was never delivered.
+	info := 0
+	for _, prio := range job.Priorities {
+		c, err := r.js.Consumer(t.Context(), runs.Name, laneAt(prio).consumer())
+		check(t, err)
+		info += int(c.CachedInfo().NumPending) //nolint:gosec // few
+	}
+	if len(want) != info || len(p.work) != 0 {
+		t.Errorf("%d were neither worked on, given back nor kept by the server (%d); %d too many worked on", len(want)-info, info, len(p.work))
+	}
+}
+
+// A slot that becomes free in time takes what would else be given back, the most urgent first.
+func TestHeldRunsStartWhenASlotIsFree(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, func(c *PullConfig) { c.Hold = time.Minute })
+	r.parked(runs, job.Priorities[:]...)
+	for _, prio := range []job.Priority{job.Critical, job.Low, job.Normal, job.High} {
+		r.publish(laneAt(prio))
+	}
+	for _, want := range job.Priorities {
+		m := receive(t, "a run", p.work)
+		if got, _ := lanePriority(m.Subject); got != want {
+			t.Errorf("%v before %v", got, want)
+		}
+		check(t, m.Ack())
+		p.Release(1)
+	}
+}
+
+func TestParkedPullsAreRenewed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, func(c *PullConfig) { c.parkFor = 150 * time.Millisecond })
+	r.parked(runs, job.Priorities[:]...)
+	asked := make(chan struct{}, 100)
+	sub, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT."+runs.Name+"."+laneAt(job.Low).consumer(), func(*nats.Msg) { asked <- struct{}{} })
+	check(t, err)
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
+	for range 3 {
+		receive(t, "a new pull", asked)
+	}
+	id := r.publish(laneAt(job.Low))
+	if got := idOf(t, receive(t, "the run", p.work)); got != id {
+		t.Errorf("got %s, want %s", got, id)
+	}
+}
+
+func TestConsumerThatIsDeletedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, nil)
+	r.parked(runs, job.Priorities[:]...)
+	for _, prio := range []job.Priority{job.Normal, job.Critical} {
+		check(t, r.js.DeleteConsumer(t.Context(), runs.Name, laneAt(prio).consumer()))
+	}
+	for _, prio := range []job.Priority{job.Normal, job.Critical, job.Low} {
+		id := r.publish(laneAt(prio))
+		m := receive(t, "the run of lane "+prio.String(), p.work)
+		if got := idOf(t, m); got != id {
+			t.Errorf("got %s, want %s", got, id)
+		}
+		check(t, m.Ack())
+		p.Release(1)
+	}
+	if len(p.gone) > 0 {
+		t.Error("the stream is said to be gone")
+	}
+}
+
+func TestStreamThatIsDeletedIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	p := r.puller(r.nc, runs, nil)
+	r.parked(runs, job.Priorities[:]...)
+	check(t, r.js.DeleteStream(t.Context(), runs.Name))
+	receive(t, "word that the stream is gone", p.gone)
+	// Where it is made again under its name, work goes on.
+	if _, err := updateRuns(t.Context(), r.js, runs.Generation, Limits{}.withDefaults(), r.reg.cluster.StoreID); err != nil {
+		t.Fatal(err)
+	}
+	r.publish(laneA)
+	receive(t, "a run of the new stream", p.work)
+}
+
+// A server that is restarted knows no pull any more; nobody waits for the end of the old ones.
+func TestResetAfterAReconnect(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv := startServer(t, dir, "127.0.0.1:0")
+	addr := srv.Addr()
+	var mu sync.Mutex
+	var p *delivered
+	back := make(chan struct{}, 10)
+	nc, err := Connect(Dial{URL: "nats://" + addr, Name: "test", Logger: quiet, OnReconnect: func() {
+		mu.Lock()
+		defer mu.Unlock()
+		p.Reset()
+		back <- struct{}{}
+	}})
+	check(t, err)
+	t.Cleanup(nc.Close)
+	r := &rig{t: t, nc: nc, js: jsOf(t, nc), reg: newMemory()}
+	runs := r.ensure()
+	mu.Lock()
+	p = r.puller(nc, runs, nil)
+	mu.Unlock()
+	r.parked(runs, job.Priorities[:]...)
+	srv.Stop()
+	again := startServer(t, dir, addr)
+	t.Cleanup(again.Stop)
+	receive(t, "the reconnect", back)
+	began := time.Now()
+	id := r.publish(laneA)
+	if got := idOf(t, receive(t, "the run", p.work)); got != id {
+		t.Errorf("got %s, want %s", got, id)
+	}
+	if d := time.Since(began); d > 5*time.Second {
+		t.Errorf("it took %s: the pulls of before were waited for", d)
+	}
+}
+
+// What the server has sent is worked on or given back, however the stop falls, and the rest goes to others at once (the server may count what it could
+// not send as a delivery): nothing is left to its lease.
+func TestStopHandsBackEverything(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	w := r.window(512, 5*time.Second)
+	const n = 300
+	for try := range 10 {
+		nc := r.connect(nil)
+		p := r.puller(nc, runs, func(c *PullConfig) { c.Slots, c.Hold = 500, time.Minute })
+		r.parked(runs, job.Priorities[:]...)
+		// Deliveries are on their way when the stop comes.
+		for range n {
+			check(t, w.Publish(t.Context(), RunSubject(laneA, uuid.New(), 1), nil, nil, func(Ack, error) {}))
+		}
+		first := receive(t, "the first run", p.work)
+		p.Stop()
+		p.Stop()
+		p.Release(1) // of no use, and harmless
+		got := map[uuid.UUID]bool{}
+		take := func(m *nats.Msg) {
+			id := idOf(t, m)
+			if got[id] {
+				t.Fatalf("try %d: %s came again", try, id)
+			}
+			got[id] = true
+			check(t, m.Ack())
+		}
+		take(first)
+		for len(p.work) > 0 {
+			take(<-p.work)
+		}
+		for len(p.surplus) > 0 {
+			take(<-p.surplus)
+		}
+		next := r.puller(r.connect(nil), runs, func(c *PullConfig) { c.Slots = n })
+		for len(got) < n {
+			take(receive(t, fmt.Sprintf("what the first puller did not take (%d of %d so far)", len(got), n), next.work))
+		}
+		next.Stop()
+		await(t, "an empty stream", func() bool { return r.count(runs.Name) == 0 })
+	}
+}
+
+func TestPullerOfAStreamThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, err := NewPuller(t.Context(), r.nc, r.js, Runs{"RUNS-9", 9}, PullConfig{Queues: []Queue{queueQ}, Slots: 1, AckWait: time.Second, Logger: quiet})
+	if !Gone(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	r.publish(laneA)
+	is := func(when string, want bool) {
+		t.Helper()
+		if got, err := Waiting(t.Context(), r.js, runs, laneA, 1); err != nil || got != want {
+			t.Errorf("%s: %v, %v", when, got, err)
+		}
+	}
+	is("nobody serves the queue", true)
+	c, err := r.js.CreateConsumer(t.Context(), runs.Name, jetstream.ConsumerConfig{
+		Durable: laneA.consumer(), FilterSubject: laneA.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute,
+	})
+	check(t, err)
+	is("not delivered", true)
+	m, err := c.Next()
+	check(t, err)
+	is("under a lease", true)
+	check(t, m.DoubleAck(t.Context()))
+	is("done", false)
+	if _, err := Waiting(t.Context(), r.js, Runs{"RUNS-7", 7}, laneA, 1); !Gone(err) {
+		t.Error(fmt.Errorf("of a stream that is not there: %w", err))
+	}
+}
