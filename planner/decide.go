@@ -40,8 +40,9 @@ func decide(r *store.DueRow, now time.Time) decision {
 	if r.Attempt > 1 || r.Origin != job.FromSchedule {
 		return decision{}
 	}
-	// One that was handed out before has had its turn, and its successor may have been made: given back, snoozed or lost, it is not missed.
-	if r.Recurring && r.Dispatch == 0 {
+	// One that was handed out before has had its turn, and its successor may have been made: given back, snoozed or lost, it is not missed. Nor is one that an
+	// update left over from the schedule before.
+	if r.Recurring && r.Dispatch == 0 && !r.Followed {
 		if d := missed(r, now); d.verdict != verdictDispatch {
 			return d
 		}

@@ -48,8 +48,8 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	}
 	ev, why := classify(e, t, j, now)
 	to, ok := job.Next(t.Step, ev)
-	if !ok {
-		// The row is there with this dispatch, so somebody speaks out of turn: nothing becomes of it, and the row goes back as it was.
+	if !ok || outdated(e, t) {
+		// The row is there with this dispatch, but somebody speaks out of turn, or decided by what the row was: nothing becomes of it, and it goes back.
 		return store.Change{Put: []store.Timer{*t}}
 	}
 	if to == job.StepSkipped {
@@ -157,18 +157,29 @@ func followEnd(t *store.Timer, j *job.Job, now time.Time) store.Change {
 	return followOn(t, j, t.ScheduledAt, now)
 }
 
-// followOn makes the occurrence of a series after a moment, where that has not been done. A series that has come to its end is completed. Where the definition
-// is not that of the row any more, whoever changed it saw to what follows.
+// followOn makes the occurrence of a series after a moment, where that has not been done; while the job is paused it waits. Where the definition is not that
+// of the row any more, whoever changed it saw to what follows. A series that has no further occurrence is completed.
 func followOn(t *store.Timer, j *job.Job, after, now time.Time) store.Change {
-	if t.Followed || j == nil || j.State != job.Active || j.Version != t.Version || !j.Spec.Recurring() {
+	if j == nil || !j.Spec.Recurring() || (j.State != job.Active && j.State != job.Paused) {
 		return store.Change{}
 	}
-	if occ, ok := j.Spec.Schedule.Next(after); ok {
+	occ, more := j.Spec.Schedule.Next(after)
+	switch {
+	case !more && j.State == job.Active:
+		done := *j
+		done.State, done.UpdatedAt = job.Completed, now
+		return store.Change{Job: &done}
+	case !more, t.Followed, j.Version != t.Version:
+		return store.Change{}
+	default:
 		return store.Change{Put: []store.Timer{store.NewTimer(j, occ, now)}}
 	}
-	done := *j
-	done.State, done.UpdatedAt = job.Completed, now
-	return store.Change{Job: &done}
+}
+
+// outdated tells whether a planner decided on a row that was not handed out, and the row is not as it was then: paused, resumed or updated since. It is
+// decided on anew.
+func outdated(e *event, t *store.Timer) bool {
+	return !t.Step.InFlight() && (t.Step != job.StepDue || t.Version != e.ticket.Version)
 }
 
 func join(a, b store.Change) store.Change {

@@ -93,7 +93,7 @@ func TestDecideIsTheStateMachine(t *testing.T) {
 							j = nil
 						}
 						e := &event{
-							ticket: &wirev1.Ticket{}, sender: "x",
+							ticket: &wirev1.Ticket{Version: row.Version}, sender: "x",
 							status: &wirev1.Status{Kind: kind, Retriable: retriable, Reason: "because", Message: "word", StartedAt: noon.UnixMicro(), EndedAt: now.UnixMicro()},
 						}
 						name := fmt.Sprintf("%v, %v, job %s, attempt %d, retriable %v, recurring %v, followed %v, often %v", step, kind, state, attempt, retriable, recurring, followed, often)
@@ -123,7 +123,8 @@ func judge(t *testing.T, name string, e *event, row store.Timer, j *job.Job, now
 		t.Fatalf("%s: deciding changed what it was given", name)
 	}
 	to, allowed := job.Next(row.Step, ev)
-	if !allowed {
+	// What waits is not a planner's to decide on.
+	if !allowed || row.Step == job.StepWaiting {
 		if d := cmp.Diff(store.Change{Put: []store.Timer{row}}, got); d != "" {
 			t.Errorf("%s: refused, it must go back as it was: %s", name, d)
 		}
@@ -138,12 +139,13 @@ func judge(t *testing.T, name string, e *event, row store.Timer, j *job.Job, now
 		}
 	}
 	// The next occurrence: once, of the definition that the row is of, and only when the run ends.
-	follow := to.Terminal() && row.Recurring && !row.Followed && j != nil && j.State == job.Active
+	follow := to.Terminal() && row.Recurring && !row.Followed && j != nil && (j.State == job.Active || j.State == job.Paused)
 	if want := map[bool]int{true: 1}[follow]; len(others) != want {
 		t.Errorf("%s: %d next occurrences, want %d", name, len(others), want)
 	}
 	for _, o := range others {
-		if !o.ScheduledAt.Equal(noon.Add(time.Minute)) || o.Step != job.StepDue || o.Dispatch != 0 || o.Attempt != 1 {
+		step := map[bool]job.Step{true: job.StepWaiting, false: job.StepDue}[j.State == job.Paused]
+		if !o.ScheduledAt.Equal(noon.Add(time.Minute)) || o.Step != step || o.Dispatch != 0 || o.Attempt != 1 {
 			t.Errorf("%s: the next occurrence is %+v", name, o)
 		}
 	}
@@ -189,7 +191,7 @@ func TestLossesBeforeTheStart(t *testing.T) {
 		row.Step = job.StepDispatched
 		row.Dispatch++
 		attemptsSeen = append(attemptsSeen, row.Attempt)
-		c := decide(&event{status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost"}}, &row, j, noon)
+		c := decide(&event{ticket: &wirev1.Ticket{Version: 1}, status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost"}}, &row, j, noon)
 		for _, r := range c.Runs {
 			if r.Final {
 				final = append(final, r)
@@ -229,7 +231,7 @@ func TestTotalDeadline(t *testing.T) {
 			j.Spec.TotalDeadline, j.CreatedAt = 10*time.Minute, noon.Add(c.made)
 			row := timerOf(j)
 			row.Step, row.Dispatch = job.StepRunning, 1
-			e := &event{status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_FAILED, Retriable: true, Reason: "exit", Message: "exit code 3", Delay: c.delay.Microseconds()}}
+			e := &event{ticket: &wirev1.Ticket{Version: 1}, status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_FAILED, Retriable: true, Reason: "exit", Message: "exit code 3", Delay: c.delay.Microseconds()}}
 			got := decide(e, &row, j, noon.Add(c.now))
 			if retry := len(got.Put) == 1; retry != c.retry {
 				t.Fatalf("another attempt: %v, want %v", retry, c.retry)
@@ -248,7 +250,9 @@ func TestSeriesGoesOn(t *testing.T) {
 		r.Step, r.Dispatch = job.StepDispatched, 1
 		return &r
 	}
-	told := func(kind wirev1.StatusKind) *event { return &event{status: &wirev1.Status{Kind: kind}} }
+	told := func(kind wirev1.StatusKind) *event {
+		return &event{ticket: &wirev1.Ticket{Version: 1}, status: &wirev1.Status{Kind: kind}}
+	}
 	j := newJob(true, job.Active)
 	c := decide(told(wirev1.StatusKind_STATUS_KIND_DISPATCHED), row(j), j, noon)
 	if len(c.Put) != 1 || !c.Put[0].ScheduledAt.Equal(noon.Add(time.Minute)) || len(c.Runs) != 0 {
@@ -263,9 +267,20 @@ func TestSeriesGoesOn(t *testing.T) {
 	if len(c.Put) != 1 || !c.Put[0].ScheduledAt.Equal(noon.Add(5*time.Minute)) || len(c.Skips) != 1 || c.Skips[0].Count != 5 {
 		t.Errorf("skipped: %+v", c)
 	}
-	// What was changed meanwhile, or is not active, is not followed by what it was.
+	// While the job is paused the next one waits.
+	held := newJob(true, job.Paused)
+	if c := decide(told(wirev1.StatusKind_STATUS_KIND_DISPATCHED), row(j), held, noon); len(c.Put) != 1 || c.Put[0].Step != job.StepWaiting {
+		t.Errorf("dispatched, and then paused: %+v", c)
+	}
+	// A planner that decided by what a row was before it was paused and resumed is not heard.
+	stale := row(j)
+	stale.Step, stale.Dispatch, stale.Version = job.StepDue, 0, 3
+	if c := decide(skip, stale, held, noon); len(c.Put) != 1 || c.Put[0] != *stale || len(c.Skips) != 0 {
+		t.Errorf("a skip of an older version: %+v", c)
+	}
+	// What was changed meanwhile, or is deleted, is not followed by what it was.
 	for name, change := range map[string]func(*job.Job){
-		"changed": func(j *job.Job) { j.Version++ }, "paused": func(j *job.Job) { j.State = job.Paused }, "deleted": func(j *job.Job) { j.State = job.Deleted },
+		"changed": func(j *job.Job) { j.Version++ }, "deleted": func(j *job.Job) { j.State = job.Deleted },
 	} {
 		other := newJob(true, job.Active)
 		change(other)

@@ -23,6 +23,7 @@ const (
 	ReasonCancelled = "cancelled"
 	ReasonDeleted   = "deleted"
 	ReasonPaused    = "paused"
+	ReasonUpdated   = "updated"
 )
 
 // The refusals beside those of package store.
@@ -47,9 +48,10 @@ type Ended func(run uuid.UUID) bool
 // fresh tells whether a run was never handed out. Any other must keep its row's count of dispatches, its attempt and its id until it ends.
 func fresh(t *store.Timer) bool { return t.Dispatch == 0 && t.Attempt <= 1 }
 
-// series tells whether a timer is the one that carries a recurring series on: its next occurrence is made when it is handed out, or by whoever removes it.
+// series tells whether a timer is the one that carries a recurring series on: its next occurrence is made when the recorder hears that it was handed out, or
+// by whoever removes it before.
 func series(j *job.Job, t *store.Timer) bool {
-	return j.Spec.Recurring() && t.Origin == job.FromSchedule && fresh(t)
+	return j.Spec.Recurring() && t.Recurring && t.Origin == job.FromSchedule && !t.Followed
 }
 
 func overdue(t *store.Timer, now time.Time) bool { return !t.DueAt.After(now) }

@@ -35,6 +35,7 @@ func Pause(j *job.Job, timers []store.Timer, now time.Time, by, note string) (De
 		case job.StepWaiting:
 			d.Set = append(d.Set, follow(t, d.Job))
 		default:
+			d.carryOn(t)
 		}
 	}
 	return d, nil
@@ -54,6 +55,10 @@ func Resume(j *job.Job, timers []store.Timer, now time.Time, ended Ended) (Decis
 	var missed *store.Timer // the earliest
 	carried := false        // a live timer carries the series on
 	for _, t := range timers {
+		if t.Step.InFlight() {
+			d.carryOn(t)
+			carried = carried || series(j, &t)
+		}
 		if t.Step != job.StepWaiting {
 			continue
 		}
@@ -62,13 +67,14 @@ func Resume(j *job.Job, timers []store.Timer, now time.Time, ended Ended) (Decis
 			return Decision{}, err
 		}
 		switch {
-		case series(j, &t) && overdue(&t, now):
+		case series(j, &t) && fresh(&t) && overdue(&t, now):
 			if missed == nil || t.ScheduledAt.Before(missed.ScheduledAt) {
 				missed = &t
 			}
 			d.Remove = append(d.Remove, t.TimerKey)
 		case overdue(&t, now):
 			// Behind the planners' place nobody would find it: it comes back under a key of now.
+			carried = carried || series(j, &t)
 			again := store.Again(t, d.Job, now, t.Attempt)
 			again.Step = to
 			d.Remove = append(d.Remove, t.TimerKey)
@@ -82,12 +88,20 @@ func Resume(j *job.Job, timers []store.Timer, now time.Time, ended Ended) (Decis
 	}
 	if missed != nil {
 		d.skip(j, missed.ScheduledAt.Add(-time.Microsecond), now, now, ReasonPaused)
-		if !carried {
-			d.putNext(now, now, d.taken(timers, ended))
-		}
+	}
+	if j.Spec.Recurring() && !carried {
+		d.putNext(now, now, d.taken(timers, ended))
 	}
 	d.settle(len(timers), now)
 	return d, nil
+}
+
+// carryOn gives a run of a series that is in flight the version of the changed job: the recorder makes what follows it only where the definition is the row's.
+func (d *Decision) carryOn(t store.Timer) {
+	if t.Recurring && t.Origin == job.FromSchedule {
+		t.Version = d.Job.Version
+		d.Set = append(d.Set, t)
+	}
 }
 
 // putNext adds the occurrence of the changed job that follows an instant, if there is one.

@@ -25,7 +25,7 @@ func Delete(j *job.Job, timers []store.Timer, now time.Time) (Decision, error) {
 	var last time.Time // nominal, of the occurrences that fell due
 	for _, t := range timers {
 		// An occurrence still to come is not owed to anybody once its series is gone: it leaves no trace.
-		if series(j, &t) && !overdue(&t, now) {
+		if series(j, &t) && fresh(&t) && !overdue(&t, now) {
 			d.Remove = append(d.Remove, t.TimerKey)
 			continue
 		}
@@ -53,14 +53,14 @@ func Cancel(j *job.Job, timers []store.Timer, now time.Time, run uuid.UUID, ende
 			continue
 		}
 		found = true
-		carries := series(j, &t) && !t.Step.InFlight()
-		if run == uuid.Nil && carries && !overdue(&t, now) {
+		carries := series(j, &t)
+		if run == uuid.Nil && carries && fresh(&t) && !overdue(&t, now) {
 			continue
 		}
 		if err := d.cancel(t, now, ReasonCancelled); err != nil {
 			return Decision{}, err
 		}
-		if carries && (carry == nil || t.ScheduledAt.After(carry.ScheduledAt)) {
+		if carries && !d.stays(timers, t.RunID) && (carry == nil || t.ScheduledAt.After(carry.ScheduledAt)) {
 			carry = &t
 		}
 	}

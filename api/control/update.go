@@ -29,7 +29,6 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 	apply(d.Job)
 	changed := !sameSchedule(j.Spec.Schedule, d.Job.Spec.Schedule)
 
-	owed := false // an occurrence that is due already carries the series on
 	for _, t := range timers {
 		if t.Step.InFlight() {
 			d.keepInFlight(j, t, changed)
@@ -43,15 +42,16 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 			d.Remove = append(d.Remove, t.TimerKey)
 			d.skip(j, t.ScheduledAt.Add(-time.Microsecond), now, now, ReasonPaused)
 		case j.Spec.Recurring() && overdue(&t, now):
+			// It is what the old schedule owes; the rest of that is accounted for here, and the new schedule begins now.
+			d.skip(j, t.ScheduledAt, now, now, ReasonUpdated)
 			t = follow(t, d.Job)
-			t.Recurring = d.Job.Spec.Recurring()
+			t.Recurring, t.Followed = d.Job.Spec.Recurring(), true
 			d.Set = append(d.Set, t)
-			owed = d.Job.Spec.Recurring()
 		default:
 			d.Remove = append(d.Remove, t.TimerKey)
 		}
 	}
-	if changed && !owed {
+	if changed {
 		if err := d.putFirst(timers, now, ended); err != nil {
 			return Decision{}, err
 		}
@@ -85,6 +85,9 @@ func (d *Decision) putFirst(timers []store.Timer, now time.Time, ended Ended) er
 func (d *Decision) keepInFlight(j *job.Job, t store.Timer, changed bool) {
 	kept := relist(t, j, changed)
 	kept.Recurring = t.Recurring && d.Job.Spec.Recurring()
+	if !changed && kept.Recurring && kept.Origin == job.FromSchedule {
+		kept.Version = d.Job.Version // see carryOn
+	}
 	if kept != t {
 		d.Set = append(d.Set, kept)
 	}
