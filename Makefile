@@ -9,6 +9,8 @@ CACHE := .cache/bin
 PINNED := tools/go.mod tools/go.sum
 PROTO_TOOLS := $(CACHE)/buf $(CACHE)/protoc-gen-go $(CACHE)/protoc-gen-connect-go
 ARGS ?=
+# Without debugging data a first build takes a fifth less time; stack traces do not need them. For a debugger: make build BUILD_FLAGS=
+BUILD_FLAGS ?= -gcflags=all=-dwarf=false -ldflags='-s -w'
 
 .PHONY: help
 help: ## List these targets
@@ -20,7 +22,7 @@ run: build ## Start everything in one process (ARGS="--http 127.0.0.1:8080" is h
 
 .PHONY: build
 build: ## Build bin/waterclock
-	@go build -o bin/waterclock ./cmd/waterclock
+	@CGO_ENABLED=0 go build $(BUILD_FLAGS) -o bin/waterclock ./cmd/waterclock
 
 .PHONY: test
 test: ## Run all tests, with PostgreSQL and the race detector where they can be had
@@ -39,8 +41,12 @@ generate: $(PROTO_TOOLS) ## Write the Go code of proto/ anew
 	@scripts/protos generate
 
 .PHONY: bench-smoke
-bench-smoke: build ## A short load run that fails when throughput or latency is far off
+bench-smoke: build ## A short measurement of start lag, idle CPU and memory; fails only where a run starts early
 	@scripts/bench-smoke
+
+.PHONY: chaos
+chaos: build ## Kill a single host again and again under load, and check what it promised (SEED=, FOR=, KILLS=)
+	@scripts/chaos
 
 .PHONY: smoke
 smoke: ## Build the binary, start it, run one job through it, stop it

@@ -41,6 +41,8 @@ type Store interface {
 type Withdrawer interface {
 	// Withdraw deletes the message of a run and tells its executor, or every executor, to stop. Best effort: what it misses, the watch finds.
 	Withdraw(ctx context.Context, t store.Timer, reason string)
+	// TakeBack deletes the message of a run that no executor has got yet, so that the run comes back and waits; one that an executor has goes on. Best effort.
+	TakeBack(ctx context.Context, t store.Timer)
 }
 
 // Watcher tells of recorded changes.

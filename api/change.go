@@ -112,6 +112,9 @@ func (s *service) tell(ctx context.Context, c *changed) {
 	for _, t := range c.decision.Withdraw {
 		s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled)
 	}
+	for _, t := range c.decision.TakeBack {
+		s.Withdrawer.TakeBack(ctx, t)
+	}
 	now := s.Clock.Now()
 	var soon []store.Timer
 	for _, t := range slices.Concat(c.decision.Put, c.decision.Set) {

@@ -61,6 +61,8 @@ func (e *ear) Wake(rows []store.DueRow) {
 	e.woken = append(e.woken, rows...)
 }
 
+func (e *ear) TakeBack(context.Context, store.Timer) {}
+
 func (e *ear) Withdraw(_ context.Context, t store.Timer, _ string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

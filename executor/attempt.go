@@ -66,20 +66,32 @@ func (e *Executor) receive(m *nats.Msg, release func()) {
 	e.busy.Add(1)
 	go func() {
 		defer e.working.Done()
-		defer func() {
+		free := sync.OnceFunc(func() {
 			e.busy.Add(-1)
 			release()
-		}()
+		})
+		defer free()
 		a := e.open(m)
-		if a == nil {
-			return
+		switch {
+		case a == nil:
+		case a.older():
+			// It is not worked on here; while it is settled, newer runs have the slot.
+			select {
+			case e.settling <- struct{}{}:
+				free()
+				a.settle()
+				<-e.settling
+			default:
+				a.settle()
+			}
+		default:
+			a.execute()
 		}
-		if !a.mayStart() {
-			return
-		}
-		a.execute()
 	}()
 }
+
+// maxSettling bounds the messages that are settled without a slot.
+const maxSettling = 2048
 
 // giveBack returns a delivery that no slot was free for.
 func (e *Executor) giveBack(m *nats.Msg) {
@@ -91,7 +103,7 @@ func (e *Executor) giveBack(m *nats.Msg) {
 			return
 		}
 		if a.older() {
-			a.drop() // another may be at it, as in mayStart
+			a.drop() // another may be at it, as in settle
 			return
 		}
 		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"})
@@ -137,7 +149,7 @@ func (e *Executor) open(m *nats.Msg) *attempt {
 		lost = "published too late"
 	case time.Until(a.fenceAt()) < e.cfg.Lease.Beat:
 		if a.older() {
-			a.drop() // another may be at it, as in mayStart
+			a.drop() // another may be at it, as in settle
 			return nil
 		}
 		lost = "held up on its way"
@@ -172,26 +184,22 @@ func (a *attempt) older() bool {
 	return older
 }
 
-// mayStart settles whether the hand-over is this executor's to work on. A message that a server may have delivered before, and forgotten in a crash, is not: who
-// got it first may have begun. It is claimed, which stops whoever still works on it, and given back for a hand-over of its own.
-func (a *attempt) mayStart() bool {
+// settle sees to a message that a server may have delivered before, and forgotten in a crash: who got it first may have begun, so it is not worked on. It is
+// claimed, which stops whoever still works on it, and given back for a hand-over of its own.
+func (a *attempt) settle() {
 	meta, err := a.raw.Metadata()
 	if err != nil {
 		a.drop()
-		return false
+		return
 	}
-	wait, older := a.e.trips.older(meta.Timestamp, a.msg.Server)
-	if !older {
-		return true
-	}
-	if wait > 0 {
+	if wait, _ := a.e.trips.older(meta.Timestamp, a.msg.Server); wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {
 		case <-t.C:
 		case <-a.ctx.Done():
 			a.drop()
-			return false
+			return
 		}
 	}
 	if a.claimNow() {
@@ -199,7 +207,6 @@ func (a *attempt) mayStart() bool {
 	} else {
 		a.drop()
 	}
-	return false
 }
 
 func (a *attempt) execute() {

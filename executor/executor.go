@@ -151,6 +151,7 @@ type Executor struct {
 	runs     streams.Runs
 	draining bool
 
+	settling chan struct{}
 	busy     atomic.Int32
 	started  atomic.Bool
 	life     context.Context
@@ -181,7 +182,7 @@ func New(cfg Config) (*Executor, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Executor{
 		cfg: cfg, id: id, log: cfg.Logger.With("executor", id), js: js, notify: streams.NewNotifier(cfg.Conn, cfg.Logger),
-		attempts: make(map[heldKey]*attempt), life: life, end: end, renew: make(chan struct{}, 1), stopped: make(chan struct{}),
+		attempts: make(map[heldKey]*attempt), settling: make(chan struct{}, maxSettling), life: life, end: end, renew: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}, nil
 }
 

@@ -365,6 +365,18 @@ func Waiting(ctx context.Context, js jetstream.JetStream, r Runs, l Lane, seq ui
 	return seq > info.Delivered.Stream || info.NumAckPending > 0 || info.NumRedelivered > 0, nil
 }
 
+// Delivered returns the sequence up to which the consumer of a lane has delivered; 0 where nobody serves the lane now.
+func Delivered(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (uint64, error) {
+	c, err := js.Consumer(ctx, r.Name, l.consumer())
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up consumer of lane %s: %w", l, err)
+	}
+	return c.CachedInfo().Delivered.Stream, nil
+}
+
 // DeleteRun takes back the message of a hand-over. Deleting by sequence costs a fraction of a purge by subject, and cannot hang a fetch.
 func DeleteRun(ctx context.Context, js jetstream.JetStream, r Runs, seq uint64) error {
 	s, err := js.Stream(ctx, r.Name)

@@ -47,6 +47,30 @@ func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string)
 	}
 }
 
+// TakeBack deletes the message of an in-flight run where no executor has got it yet. The planner's watch finds it gone and lets the run come back.
+func (w *Withdrawer) TakeBack(ctx context.Context, t store.Timer) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	runs, err := Discover(ctx, w.js)
+	if err != nil {
+		w.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+		return
+	}
+	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
+	seq, found, err := FindRun(ctx, w.js, runs, RunSubject(lane, t.RunID, t.Dispatch))
+	if err != nil || !found {
+		w.log.Debug("no message to take back", "run", t.RunID, "error", err)
+		return
+	}
+	delivered, err := Delivered(ctx, w.js, runs, lane)
+	if err == nil && delivered < seq {
+		err = DeleteRun(ctx, w.js, runs, seq)
+	}
+	if err != nil {
+		w.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+	}
+}
+
 // Watchers tells those who watch runs of what was recorded of them. Feed it with Start.
 type Watchers struct {
 	mu   sync.Mutex

@@ -36,6 +36,9 @@ func Pause(j *job.Job, timers []store.Timer, now time.Time, by, note string) (De
 			d.Set = append(d.Set, follow(t, d.Job))
 		default:
 			d.carryOn(t)
+			if t.Step == job.StepDispatched {
+				d.TakeBack = append(d.TakeBack, t)
+			}
 		}
 	}
 	return d, nil

@@ -149,6 +149,51 @@ func TestControl(t *testing.T) {
 	})
 }
 
+// A run that waits in the stream for a slot when its job is paused does not start when the slot is free.
+func TestPauseTakesBackWhatWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	p := start(t, "dev", "--ephemeral", "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0", "--executor.slots", "1")
+	dir := t.TempDir()
+	begun, late := filepath.Join(dir, "begun"), filepath.Join(dir, "late")
+	first := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "echo x >"+begun+"; sleep 2")})
+	waitLines(t, begun, 1, 10*time.Second)
+	second := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "echo x >"+late)})
+	stateIs(t, p, second[0], waterclockv1.RunState_RUN_STATE_QUEUED)
+	if _, err := p.jobs().PauseJob(t.Context(), connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: second[0]})); err != nil {
+		t.Fatal(err)
+	}
+	outcomes(t, p.jobs(), first, 20*time.Second)
+	third := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("true")})
+	outcomes(t, p.jobs(), third, 20*time.Second) // the slot is free and takes what there is
+	if _, err := os.Stat(late); err == nil {
+		t.Error("the run started while its job was paused")
+	}
+	stateIs(t, p, second[0], waterclockv1.RunState_RUN_STATE_WAITING)
+	if _, err := p.jobs().ResumeJob(t.Context(), connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: second[0]})); err != nil {
+		t.Fatal(err)
+	}
+	checkFinal(t, p, outcomes(t, p.jobs(), second, 20*time.Second))
+}
+
+// stateIs waits until the run of a job is in a state.
+func stateIs(t testing.TB, p *process, id string, want waterclockv1.RunState) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var last waterclockv1.RunState
+	for range 1500 {
+		res, err := p.jobs().GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: id}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = res.Msg.Run.GetState(); last == want {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("run of job %s is %s, want %s", id, last, want)
+}
+
 func runsOf(t testing.TB, p *process, id string) []*waterclockv1.Run {
 	t.Helper()
 	res, err := p.runs().ListRuns(t.Context(), connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: id, PageSize: 100}))

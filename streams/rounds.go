@@ -1,0 +1,233 @@
+package streams
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/waterclock-io/waterclock/job"
+)
+
+// What a Puller decides: what to start, what to give back, and whom to ask for more.
+
+// act does what the state asks for: start what may start, give back what waited too long, ask for more.
+func (p *Puller) act() {
+	now := time.Now()
+	p.giveUpLate(now)
+	p.startHeld(now)
+	if p.probing >= 0 {
+		l := p.lanes[p.probing]
+		if l.request != "" {
+			return // not answered yet
+		}
+		p.probeOn()
+		return
+	}
+	if p.free <= 0 || len(p.held) > 0 {
+		return
+	}
+	if p.parked && !p.found {
+		p.park()
+		return
+	}
+	// Something came, or slots became free, since the lanes were last known empty.
+	if p.free >= max(1, p.cfg.Slots/4) || p.lingerAt.IsZero() || !now.Before(p.lingerAt) {
+		p.beginRound()
+	}
+}
+
+// startHeld hands deliveries to free slots, most urgent first.
+func (p *Puller) startHeld(now time.Time) {
+	for len(p.held) > 0 {
+		best := 0
+		for i := range p.held {
+			if p.held[i].priority < p.held[best].priority {
+				best = i
+			}
+		}
+		h := p.held[best]
+		if p.free > 0 {
+			if p.fences > 0 {
+				return // a higher lane has yet to answer
+			}
+			if !h.cleared && h.priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.priority) {
+				return
+			}
+			p.free--
+			p.drop(best)
+			p.cfg.Deliver(h.msg)
+			continue
+		}
+		kept := p.held[:0]
+		for _, h := range p.held {
+			if now.Before(h.until) {
+				kept = append(kept, h)
+			} else {
+				p.cfg.Surplus(h.msg)
+			}
+		}
+		p.held = kept
+		return
+	}
+}
+
+func (p *Puller) drop(i int) { p.held = append(p.held[:i], p.held[i+1:]...) }
+
+// fence asks every lane above a priority whether it has something; while answers are out nothing starts. It returns false where there is nobody to ask.
+func (p *Puller) fence(below job.Priority) bool {
+	asked := false
+	for i, l := range p.lanes {
+		if l.Priority >= below || time.Now().Before(l.retryAt) {
+			continue
+		}
+		if p.request(i, "f", 1, true) {
+			l.fenced, l.fenceBy = true, time.Now().Add(parkSlack)
+			p.fences++
+			asked = true
+		}
+	}
+	for i := range p.held {
+		p.held[i].fenced = asked
+	}
+	return asked
+}
+
+func (p *Puller) beginRound() {
+	p.lingerAt = time.Time{}
+	p.parked, p.found, p.lowest = false, false, false
+	if p.rounds++; p.rounds > bottomEvery {
+		p.rounds = 0
+		p.bottom()
+		return
+	}
+	p.probing = -1
+	p.probeOn()
+}
+
+// bottom takes one run from the lowest lane that is not asked already, so that nobody starves behind a flood from above.
+func (p *Puller) bottom() {
+	for i := len(p.lanes) - 1; i >= 0; i-- {
+		if p.lanes[i].credit == 0 && p.ask(i, 1, true) {
+			p.probing, p.lowest = i, true
+			return
+		}
+	}
+	p.probeOn()
+}
+
+// probeOn asks the next lane of the round; after the last, everything being empty, it parks.
+func (p *Puller) probeOn() {
+	if p.free <= 0 || len(p.held) > 0 {
+		p.probing = -1
+		p.found = true // there may be more than fitted
+		return
+	}
+	for i := p.probing + 1; i < len(p.lanes); i++ {
+		if p.lanes[i].credit > 0 {
+			continue // a pull is parked there: what it has, it sends
+		}
+		if p.ask(i, p.free, true) {
+			p.probing = i
+			if i == len(p.lanes)-1 {
+				p.rounds = 0
+			}
+			return
+		}
+	}
+	p.probing = -1
+	p.rounds = 0
+	if p.found {
+		p.beginRound()
+		return
+	}
+	p.park()
+}
+
+// park leaves a pull on every lane that has none, or whose pull is half used.
+func (p *Puller) park() {
+	p.parked, p.lingerAt = true, time.Time{}
+	want := min(p.free, maxParked)
+	for i, l := range p.lanes {
+		if l.request == "" && l.credit == 0 {
+			p.ask(i, want, false)
+		}
+	}
+}
+
+func (p *Puller) ask(i, batch int, noWait bool) bool {
+	l := p.lanes[i]
+	if time.Now().Before(l.retryAt) {
+		return false
+	}
+	if !p.request(i, "p", batch, noWait) {
+		return false
+	}
+	l.request = "p-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
+	l.credit += batch
+	l.giveUp = time.Now().Add(parkSlack)
+	if !noWait {
+		l.giveUp = l.giveUp.Add(p.cfg.parkFor)
+	}
+	return true
+}
+
+func (p *Puller) request(i int, kind string, batch int, noWait bool) bool {
+	p.pullSeq++
+	b := make([]byte, 0, 64)
+	b = append(b, `{"batch":`...)
+	b = strconv.AppendInt(b, int64(batch), 10)
+	if noWait {
+		b = append(b, `,"no_wait":true}`...)
+	} else {
+		b = append(b, `,"expires":`...)
+		b = strconv.AppendInt(b, int64(p.cfg.parkFor), 10)
+		b = append(b, '}')
+	}
+	reply := p.prefix + kind + "-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
+	if err := p.nc.PublishRequest(p.lanes[i].next, reply, b); err != nil {
+		p.lanes[i].retryAt = time.Now().Add(retryGone) // away: the reconnect resets us
+		return false
+	}
+	return true
+}
+
+// giveUpLate forgets pulls that should have been answered long ago.
+func (p *Puller) giveUpLate(now time.Time) {
+	for _, l := range p.lanes {
+		if l.credit > 0 && now.After(l.giveUp) {
+			l.credit, l.request = 0, ""
+		}
+		if l.fenced && now.After(l.fenceBy) {
+			p.answered(l)
+		}
+	}
+}
+
+func (p *Puller) forget() {
+	for _, l := range p.lanes {
+		l.fenced, l.credit, l.request, l.retryAt = false, 0, "", time.Time{}
+	}
+	p.fences, p.probing, p.parked, p.found = 0, -1, false, true
+}
+
+// nextWake is how long nothing needs to be done unless something comes.
+func (p *Puller) nextWake() time.Duration {
+	wake := parkSlack
+	now := time.Now()
+	sooner := func(t time.Time) {
+		if !t.IsZero() {
+			wake = min(wake, max(t.Sub(now), 50*time.Microsecond))
+		}
+	}
+	for i := range p.held {
+		sooner(p.held[i].until)
+	}
+	if p.free > 0 && len(p.held) == 0 && p.probing < 0 && !p.parked {
+		sooner(p.lingerAt)
+	}
+	for _, l := range p.lanes {
+		if l.credit == 0 && p.free > 0 && now.Before(l.retryAt) {
+			sooner(l.retryAt)
+		}
+	}
+	return wake
+}
