@@ -124,16 +124,25 @@ func (d *Decision) skip(j *job.Job, after, until, now time.Time, reason string) 
 // maxCounted is more occurrences than a schedule has in 30 years at one a second.
 const maxCounted = 1 << 30
 
-// settle marks a recurring job completed where its series is over and no run of it is left, and active where that is not so.
-func (d *Decision) settle(live int, now time.Time) {
+// settle marks a recurring job completed where nothing carries its series on and it has no further occurrence, and active where that is not so. The last run may
+// still be in flight, as when the recorder completes a job.
+func (d *Decision) settle(timers []store.Timer, now time.Time) {
 	if d.Job == nil || (d.Job.State != job.Active && d.Job.State != job.Completed) {
 		return
 	}
 	d.Job.State = job.Active // also that of an ended one-time job in its row; see job.State
-	if !d.Job.Spec.Recurring() || live-len(d.Remove)+len(d.Put) > 0 {
+	if !d.Job.Spec.Recurring() || slices.ContainsFunc(d.Put, func(t store.Timer) bool { return t.Origin == job.FromSchedule }) {
 		return
 	}
-	// No run, and yet a further occurrence: a recorder is about to make it, or the sweep is. That is not the end of the series.
+	for _, t := range timers {
+		if i := slices.IndexFunc(d.Set, func(o store.Timer) bool { return o.RunID == t.RunID }); i >= 0 {
+			t = d.Set[i]
+		}
+		if series(d.Job, &t) && d.stays(timers, t.RunID) {
+			return
+		}
+	}
+	// Nothing carries it on, and yet a further occurrence: the sweep makes it. That is not the end of the series.
 	if _, more := d.Job.Spec.Schedule.Next(now); !more {
 		d.Job.State = job.Completed
 	}

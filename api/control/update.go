@@ -56,7 +56,7 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 			return Decision{}, err
 		}
 	}
-	d.settle(len(timers), now)
+	d.settle(timers, now)
 	return d, nil
 }
 

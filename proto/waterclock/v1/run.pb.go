@@ -155,7 +155,7 @@ func (RunOrigin) EnumDescriptor() ([]byte, []int) {
 // Outcome tells how an attempt ended.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why, as one word: ok, error, fatal, exit, timeout, deadline, lost, cancelled, deleted, overlap, missed, start_deadline, paused.
+	// Why, as one word: ok, error, fatal, exit, timeout, deadline, lost, cancelled, deleted, overlap, missed, start_deadline, paused, updated.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The handler's words.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`

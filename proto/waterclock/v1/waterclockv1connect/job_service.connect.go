@@ -67,7 +67,7 @@ type JobServiceClient interface {
 	UpdateJob(context.Context, *connect.Request[v1.UpdateJobRequest]) (*connect.Response[v1.UpdateJobResponse], error)
 	// DeleteJob removes a job; what runs is cancelled, history stays.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
-	// PauseJob holds a job: nothing of it starts until ResumeJob. What runs goes on.
+	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)
 	// ResumeJob lets a paused job go on. Occurrences missed meanwhile are recorded as skipped; a one-time run that is over its time starts now.
 	ResumeJob(context.Context, *connect.Request[v1.ResumeJobRequest]) (*connect.Response[v1.ResumeJobResponse], error)
@@ -217,7 +217,7 @@ type JobServiceHandler interface {
 	UpdateJob(context.Context, *connect.Request[v1.UpdateJobRequest]) (*connect.Response[v1.UpdateJobResponse], error)
 	// DeleteJob removes a job; what runs is cancelled, history stays.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
-	// PauseJob holds a job: nothing of it starts until ResumeJob. What runs goes on.
+	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)
 	// ResumeJob lets a paused job go on. Occurrences missed meanwhile are recorded as skipped; a one-time run that is over its time starts now.
 	ResumeJob(context.Context, *connect.Request[v1.ResumeJobRequest]) (*connect.Response[v1.ResumeJobResponse], error)
