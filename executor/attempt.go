@@ -93,20 +93,27 @@ func (e *Executor) receive(m *nats.Msg, release func()) {
 // maxSettling bounds the messages that are settled without a slot.
 const maxSettling = 2048
 
-// giveBack returns a delivery that no slot was free for.
-func (e *Executor) giveBack(m *nats.Msg) {
+// giveBack returns deliveries that no slot was free for.
+func (e *Executor) giveBack(msgs []*nats.Msg) {
 	e.working.Add(1)
 	go func() {
 		defer e.working.Done()
-		a := e.open(m)
-		if a == nil {
-			return
+		var reports []report
+		for _, m := range msgs {
+			a := e.open(m)
+			if a == nil {
+				continue
+			}
+			if a.older() {
+				a.drop() // another may be at it, as in settle
+				continue
+			}
+			if r, first := a.outcome(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"}); first {
+				reports = append(reports, r)
+			}
 		}
-		if a.older() {
-			a.drop() // another may be at it, as in settle
-			return
-		}
-		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"})
+		// In one message, so that their planner gets them back together and hands them out by their priority.
+		e.outbox.add(reports...)
 	}()
 }
 
@@ -313,7 +320,15 @@ func cut(s string, limit int) string {
 
 // end reports an outcome; the message is acknowledged when STATUS has it. Only the first call counts.
 func (a *attempt) end(s *wirev1.Status) {
+	if r, first := a.outcome(s); first {
+		a.e.outbox.add(r)
+	}
+}
+
+// outcome makes the report of how an attempt ended; false where one was made before.
+func (a *attempt) outcome(s *wirev1.Status) (r report, first bool) {
 	a.finishOnce.Do(func() {
+		first = true
 		a.finished.Store(true)
 		now := time.Now()
 		s.Ticket = a.msg.Ticket
@@ -322,14 +337,15 @@ func (a *attempt) end(s *wirev1.Status) {
 		if s.Kind == wirev1.StatusKind_STATUS_KIND_SUCCEEDED || s.Kind == wirev1.StatusKind_STATUS_KIND_FAILED {
 			a.e.cfg.Metrics.runTime.WithLabelValues(a.msg.Queue, a.msg.Kind).Observe(now.Sub(a.started.load()).Seconds())
 		}
-		a.e.outbox.add(s, func() {
+		r = report{s, func() {
 			// Past the fence the message may be another's: an acknowledgement would act on its delivery.
 			if !a.fenced.Load() && time.Now().Before(a.fenceAt()) {
 				_ = a.raw.Ack() // delivered again, it is answered with lost, which SQL refuses
 			}
 			a.forget()
-		})
+		}}
 	})
+	return r, first
 }
 
 // drop lets go of an attempt without a word.

@@ -299,7 +299,7 @@ func (e *Executor) pull(ctx context.Context, runs streams.Runs) error {
 }
 
 // holdSurplus is how long a delivery without a slot waits for one here before it is given back to the planner.
-const holdSurplus = 50 * time.Millisecond
+const holdSurplus = 100 * time.Millisecond
 
 func (e *Executor) currentRuns() streams.Runs {
 	e.mu.Lock()

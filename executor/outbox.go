@@ -42,11 +42,14 @@ func newOutbox(e *Executor) *outbox {
 	return o
 }
 
-// add takes a status to send; done is called when the stream has it. It blocks while the outbox is full.
-func (o *outbox) add(s *wirev1.Status, done func()) {
-	o.room <- struct{}{}
+// add takes statuses to send, those of one call in one message as far as it holds them; done of each is called when the stream has it. It blocks while the
+// outbox is full.
+func (o *outbox) add(reports ...report) {
+	for range reports {
+		o.room <- struct{}{}
+	}
 	o.mu.Lock()
-	o.waiting = append(o.waiting, report{s, done})
+	o.waiting = append(o.waiting, reports...)
 	o.mu.Unlock()
 	o.wake()
 }

@@ -88,3 +88,9 @@ func missed(r *store.DueRow, now time.Time) decision {
 		return decision{verdict: verdictSkip, reason: "missed", through: through, count: int64(max(n, 1))}
 	}
 }
+
+// waitsForItsTurn tells whether an occurrence that overlaps an earlier run waits for its end instead of being skipped: it did not fall due while that went on,
+// but is one of those that catch-up makes up for, one after another.
+func waitsForItsTurn(r *store.DueRow, now time.Time) bool {
+	return r.Spec.CatchUp == job.CatchUpAll && now.Sub(r.ScheduledAt) >= time.Second
+}

@@ -80,6 +80,7 @@ func markID() int64 {
 // marked takes the answer to a mark: what is marked is published at its time, what overlaps is skipped, the rest is forgotten.
 func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, results []store.MarkResult, err error) {
 	p.marking--
+	again := err != nil
 	check := time.Now().Add(p.cfg.AckWait + publishWithin)
 	for i, e := range batch {
 		p.board.forget(e.row.RunID)
@@ -89,7 +90,11 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		}
 		if results[i] == store.MarkOverlaps {
 			e.lane.queued--
-			p.skip(e, decision{verdict: verdictSkip, reason: "overlap"})
+			if waitsForItsTurn(&e.row, p.clock.Now()) {
+				again = true
+			} else {
+				p.skip(e, decision{verdict: verdictSkip, reason: "overlap"})
+			}
 			continue
 		}
 		p.cfg.Metrics.dispatched.Inc()
@@ -101,7 +106,7 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})
 		}
 	}
-	if err != nil {
+	if again {
 		p.nudgeLater()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -42,7 +43,7 @@ func StartEmbedded(o EmbeddedOptions) (*Embedded, error) {
 		port = server.RANDOM_PORT
 	} else {
 		// The server itself would log and exit; find out first.
-		l, err := net.Listen("tcp", o.Listen)
+		l, err := Listen(o.Listen)
 		if err != nil {
 			return nil, fmt.Errorf("nats.listen: %w", err)
 		}
@@ -75,6 +76,18 @@ func StartEmbedded(o EmbeddedOptions) (*Embedded, error) {
 		return nil, errors.New("embedded NATS server did not become ready within 30s")
 	}
 	return &Embedded{srv: srv}, nil
+}
+
+// Listen opens a TCP port. One that is in use is tried again for a second: the port of a process that was killed may be held for a moment by what it was about
+// to start.
+func Listen(addr string) (net.Listener, error) {
+	for limit := time.Now().Add(time.Second); ; {
+		l, err := net.Listen("tcp", addr)
+		if err == nil || !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(limit) {
+			return l, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // Addr returns host:port that clients from outside connect to.

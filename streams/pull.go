@@ -33,8 +33,8 @@ type PullConfig struct {
 	Hold time.Duration
 	// Deliver hands over a message for a free slot; Release ends its use of the slot. It must not block.
 	Deliver func(*nats.Msg)
-	// Surplus hands over a message that no slot became free for: it is to be given back. It must not block.
-	Surplus func(*nats.Msg)
+	// Surplus hands over messages that no slot became free for, most urgent first: they are to be given back. It must not block.
+	Surplus func([]*nats.Msg)
 	// Gone is called where the stream does not exist any more; the puller goes on trying until it is stopped. It must not block.
 	Gone   func()
 	Logger *slog.Logger
@@ -224,13 +224,11 @@ func (p *Puller) drain(sub *nats.Subscription) {
 		select {
 		case m := <-p.msgs:
 			if isData(m) {
-				p.cfg.Surplus(m)
+				prio, _ := lanePriority(m.Subject)
+				p.held = append(p.held, heldMsg{msg: m, priority: prio})
 			}
 		default:
-			for _, h := range p.held {
-				p.cfg.Surplus(h.msg)
-			}
-			p.held = nil
+			p.giveBackAll()
 			return
 		}
 	}

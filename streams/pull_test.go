@@ -35,7 +35,11 @@ func (r *rig) puller(nc *nats.Conn, runs Runs, change func(*PullConfig)) *delive
 	d := &delivered{work: make(chan *nats.Msg, 10_000), surplus: make(chan *nats.Msg, 10_000), gone: make(chan struct{}, 100)}
 	cfg := PullConfig{
 		Queues: []Queue{queueQ}, Slots: 1, AckWait: time.Minute, Hold: 200 * time.Millisecond, Logger: quiet,
-		Deliver: func(m *nats.Msg) { d.work <- m }, Surplus: func(m *nats.Msg) { d.surplus <- m }, Gone: func() { d.gone <- struct{}{} },
+		Deliver: func(m *nats.Msg) { d.work <- m }, Surplus: func(msgs []*nats.Msg) {
+			for _, m := range msgs {
+				d.surplus <- m
+			}
+		}, Gone: func() { d.gone <- struct{}{} },
 	}
 	if change != nil {
 		change(&cfg)
@@ -109,8 +113,12 @@ func TestPullersShareWithoutLossOrDouble(t *testing.T) {
 					p.Release(1)
 				}()
 			},
-			Surplus: func(m *nats.Msg) { go finish(m) },
-			Gone:    func() {},
+			Surplus: func(msgs []*nats.Msg) {
+				for _, m := range msgs {
+					go finish(m)
+				}
+			},
+			Gone: func() {},
 		})
 		check(t, err)
 		close(ready)

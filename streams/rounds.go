@@ -1,8 +1,11 @@
 package streams
 
 import (
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/waterclock-io/waterclock/job"
 )
@@ -57,17 +60,25 @@ func (p *Puller) startHeld(now time.Time) {
 			p.cfg.Deliver(h.msg)
 			continue
 		}
-		kept := p.held[:0]
-		for _, h := range p.held {
-			if now.Before(h.until) {
-				kept = append(kept, h)
-			} else {
-				p.cfg.Surplus(h.msg)
-			}
+		if slices.ContainsFunc(p.held, func(h heldMsg) bool { return !now.Before(h.until) }) {
+			p.giveBackAll()
 		}
-		p.held = kept
 		return
 	}
+}
+
+// giveBackAll gives back everything that is held, together: apart, a lower one could come back before a higher.
+func (p *Puller) giveBackAll() {
+	if len(p.held) == 0 {
+		return
+	}
+	slices.SortStableFunc(p.held, func(a, b heldMsg) int { return int(a.priority) - int(b.priority) })
+	msgs := make([]*nats.Msg, len(p.held))
+	for i := range p.held {
+		msgs[i] = p.held[i].msg
+	}
+	p.held = nil
+	p.cfg.Surplus(msgs)
 }
 
 func (p *Puller) drop(i int) { p.held = append(p.held[:i], p.held[i+1:]...) }
@@ -86,7 +97,9 @@ func (p *Puller) fence(below job.Priority) bool {
 		}
 	}
 	for i := range p.held {
-		p.held[i].fenced = asked
+		if p.held[i].priority <= below { // the others have lanes above them that were not asked
+			p.held[i].fenced = asked
+		}
 	}
 	return asked
 }

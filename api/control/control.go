@@ -131,7 +131,7 @@ func (d *Decision) settle(timers []store.Timer, now time.Time) {
 		return
 	}
 	d.Job.State = job.Active // also that of an ended one-time job in its row; see job.State
-	if !d.Job.Spec.Recurring() || slices.ContainsFunc(d.Put, func(t store.Timer) bool { return t.Origin == job.FromSchedule }) {
+	if !d.Job.Spec.Recurring() || slices.ContainsFunc(d.Put, func(t store.Timer) bool { return series(d.Job, &t) }) {
 		return
 	}
 	for _, t := range timers {

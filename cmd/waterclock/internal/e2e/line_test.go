@@ -114,7 +114,7 @@ func seriesHasNoGapAndNoExtra(t *testing.T, r *rig) {
 	}
 }
 
-func TestFloodEndsOnceEach(t *testing.T) { onEachStore(t, floodEndsOnceEach) }
+func TestFloodEndsOnceEach(t *testing.T) { alone(t, floodEndsOnceEach) }
 
 func floodEndsOnceEach(t *testing.T, r *rig) {
 	const n = 10_000
@@ -135,7 +135,7 @@ func floodEndsOnceEach(t *testing.T, r *rig) {
 	}
 	r.submit(jobs...)
 	begun := time.Now()
-	rows := r.allEnd(60*time.Second, jobs)
+	rows := r.allEnd(120*time.Second, jobs)
 	t.Logf("%d jobs ended %s after the last submit", n, time.Since(begun))
 	mu.Lock()
 	defer mu.Unlock()
@@ -147,7 +147,7 @@ func floodEndsOnceEach(t *testing.T, r *rig) {
 	}
 }
 
-func TestPriorityOnOneSlot(t *testing.T) { onEachStore(t, priorityOnOneSlot) }
+func TestPriorityOnOneSlot(t *testing.T) { alone(t, priorityOnOneSlot) }
 
 func priorityOnOneSlot(t *testing.T, r *rig) {
 	r.planner()
@@ -165,7 +165,7 @@ func priorityOnOneSlot(t *testing.T, r *rig) {
 		mu.Lock()
 		order = order[:0]
 		mu.Unlock()
-		at := r.clock.Now().Add(60 * time.Millisecond)
+		at := r.clock.Now().Add(100 * time.Millisecond)
 		var jobs []*job.Job
 		for _, p := range []job.Priority{job.Low, job.High, job.Critical, job.Normal} {
 			jobs = append(jobs, r.newJob("work", once(at), func(j *job.Job) { j.Priority = p }))

@@ -84,6 +84,7 @@ func catchUpAccountsForEveryOccurrence(t *testing.T, r *rig) {
 		return r.newJob("work", s, func(j *job.Job) { j.Spec.CatchUp = policy })
 	}
 	latest, all, none := series(job.CatchUpLatest), series(job.CatchUpAll), series(job.CatchUpNone)
+	none.Spec.Overlap = job.OverlapAllow // those within the grace come together
 	r.submit(latest, all, none)
 	r.waitUntil(start.Add(occurrences*time.Second + 100*time.Millisecond)) // all are missed but the grace of none is a minute
 	r.planner()

@@ -76,6 +76,13 @@ func openCRDB(t testing.TB, level crdb.Isolation) store.Store {
 	return s
 }
 
+// alone runs a test on each kind of store, one after another and beside no other test: it takes all that the machine has.
+func alone(t *testing.T, test func(t *testing.T, r *rig)) {
+	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres, "serializable": openSerializable} {
+		t.Run(name, func(t *testing.T) { test(t, newRig(t, open)) })
+	}
+}
+
 // onEachStore runs a test on every kind of store.
 func onEachStore(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()

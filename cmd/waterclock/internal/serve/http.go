@@ -23,7 +23,7 @@ import (
 
 // listenHTTP takes the port before anything else is done, so that one in use is told at once. Nobody is answered before startHTTP.
 func (n *Node) listenHTTP(context.Context) error {
-	l, err := net.Listen("tcp", n.cfg.HTTP.Listen)
+	l, err := streams.Listen(n.cfg.HTTP.Listen)
 	if err != nil {
 		return fmt.Errorf("http.listen: %w", err)
 	}
