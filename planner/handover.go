@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
@@ -100,6 +101,13 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		p.cfg.Metrics.dispatched.Inc()
 		t := e.row.Timer
 		t.Dispatch++
+		if w, ok := p.withdrawn[t.RunID]; ok && w.dispatch >= t.Dispatch {
+			// Cancelled, or paused, while its mark was under way.
+			delete(p.withdrawn, t.RunID)
+			e.lane.queued--
+			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+			continue
+		}
 		p.flights.add(&flight{timer: t, lane: e.lane, generation: generation, check: check, publishBy: limits[i]})
 		p.publisher.add(&departure{row: &e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
 		if t.Recurring {
@@ -165,6 +173,19 @@ func (u *publisher) add(d *departure) {
 		default:
 		}
 	}
+}
+
+// drop takes out what was not sent yet; false where it was.
+func (u *publisher) drop(run uuid.UUID, dispatch int64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i, d := range u.heap {
+		if d.row.RunID == run && d.dispatch <= dispatch {
+			heap.Remove(&u.heap, i)
+			return true
+		}
+	}
+	return false
 }
 
 func (u *publisher) empty() bool {

@@ -83,13 +83,14 @@ type Planner struct {
 	notify *streams.Notifier
 
 	// Owned by the core.
-	board    *board
-	flights  *flights
-	registry *registry
-	skipping map[uuid.UUID]time.Time // reported as skipped, not yet recorded
-	marking  int
-	owned    map[int32]*ownedShard
-	rescan   time.Time // rows at or after this were passed over for want of room
+	board     *board
+	flights   *flights
+	registry  *registry
+	skipping  map[uuid.UUID]time.Time // reported as skipped, not yet recorded
+	withdrawn map[uuid.UUID]withdrawal
+	marking   int
+	owned     map[int32]*ownedShard
+	rescan    time.Time // rows at or after this were passed over for want of room
 
 	events    chan func()
 	nudges    chan struct{}
@@ -154,7 +155,7 @@ func New(cfg Config) (*Planner, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Planner{
 		cfg: cfg, id: id, log: log, js: js, clock: dbclock.New(cfg.Store, log), notify: streams.NewNotifier(cfg.Conn, log),
-		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]time.Time{}, owned: map[int32]*ownedShard{},
+		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]time.Time{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
 		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), life: life, end: end,
 	}, nil
 }

@@ -27,17 +27,79 @@ func (p *Planner) onRecorded(r *wirev1.Recorded) {
 				continue
 			}
 			delete(p.skipping, uuid.UUID(row.RunId))
-			fl := p.flights.byRun[uuid.UUID(row.RunId)]
-			if fl == nil || fl.timer.Dispatch != row.Dispatch {
-				continue
-			}
-			if job.Step(row.Step) == job.StepRunning {
-				p.flights.begun(fl)
-			} else {
-				p.flights.remove(fl)
-			}
+			p.hear(uuid.UUID(row.RunId), int32(row.Shard), row.Dispatch, job.Step(row.Step)) //nolint:gosec // shards are few
 		}
 	})
+}
+
+// withdrawal is the word that a hand-over is not wanted, where the hand-over itself is not known yet.
+type withdrawal struct {
+	dispatch int64
+	at       time.Time
+}
+
+// withdrawnFor is longer than any mark may take.
+const withdrawnFor = 30 * time.Second
+
+// hear takes the word on one hand-over.
+func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step) {
+	fl := p.flights.byRun[run]
+	if fl == nil || fl.timer.Dispatch != dispatch {
+		if (step == job.StepCancelled || step == job.StepWaiting) && p.owned[shard] != nil {
+			p.withdrawn[run] = withdrawal{dispatch, time.Now()}
+		}
+		return
+	}
+	switch step {
+	case job.StepRunning:
+		p.flights.begun(fl)
+	case job.StepCancelled:
+		p.flights.remove(fl)
+		if !p.publisher.drop(run, dispatch) {
+			go p.withdraw(fl.timer)
+		}
+	case job.StepWaiting:
+		if p.publisher.drop(run, dispatch) {
+			p.report(&fl.timer, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+		} else {
+			go p.takeBack(fl.timer)
+		}
+	default:
+		p.flights.remove(fl)
+	}
+}
+
+// withdraw deletes the message of a run that was cancelled: whoever cancelled it may have looked before it was stored.
+func (p *Planner) withdraw(t store.Timer) {
+	ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+	defer cancel()
+	if err := streams.DeleteHandOver(ctx, p.js, p.road.Load().runs, t); err != nil {
+		p.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
+	}
+}
+
+// takeBack lets a run come back that no executor has got yet.
+func (p *Planner) takeBack(t store.Timer) {
+	ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+	defer cancel()
+	done, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
+	if err != nil {
+		p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+	}
+	if done {
+		p.do(func() {
+			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+		})
+	}
+}
+
+// forgetWithdrawn drops what no mark came for.
+func (p *Planner) forgetWithdrawn() {
+	for run, w := range p.withdrawn {
+		if time.Since(w.at) > withdrawnFor {
+			delete(p.withdrawn, run)
+		}
+	}
 }
 
 // watch looks at hand-overs that nobody has spoken of for too long.
@@ -52,6 +114,7 @@ func (p *Planner) watch() {
 		}
 		if n%measureEvery == 0 {
 			p.do(p.measure)
+			p.do(p.forgetWithdrawn)
 		}
 		flights, ok := ask(p, func() []*flight {
 			now := time.Now()

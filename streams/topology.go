@@ -365,8 +365,8 @@ func Waiting(ctx context.Context, js jetstream.JetStream, r Runs, l Lane, seq ui
 	return seq > info.Delivered.Stream || info.NumAckPending > 0 || info.NumRedelivered > 0, nil
 }
 
-// Delivered returns the sequence up to which the consumer of a lane has delivered; 0 where nobody serves the lane now.
-func Delivered(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (uint64, error) {
+// deliveredUpTo returns the sequence up to which the consumer of a lane has delivered; 0 where nobody serves the lane now.
+func deliveredUpTo(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (uint64, error) {
 	c, err := js.Consumer(ctx, r.Name, l.consumer())
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return 0, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -26,49 +27,55 @@ func NewWithdrawer(js jetstream.JetStream, n *Notifier, log *slog.Logger) *Withd
 	return &Withdrawer{js, n, log}
 }
 
-// Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop. What it cannot reach is told at its next
-// heartbeat.
+// Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop; its planner is told not to send what it has not
+// sent yet. What it cannot reach is told at its next heartbeat.
 func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string) {
+	if t.Step == job.StepDispatched {
+		w.tell(t, job.StepCancelled)
+	}
 	w.notify.Control(t.Executor, t.RunID, t.Dispatch, reason)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	runs, err := Discover(ctx, w.js)
-	if err != nil {
-		w.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
-		return
-	}
-	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
-	seq, found, err := FindRun(ctx, w.js, runs, RunSubject(lane, t.RunID, t.Dispatch))
-	if err == nil && found {
-		err = DeleteRun(ctx, w.js, runs, seq)
+	if err == nil {
+		err = DeleteHandOver(ctx, w.js, runs, t)
 	}
 	if err != nil {
 		w.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
 	}
 }
 
-// TakeBack deletes the message of an in-flight run where no executor has got it yet. The planner's watch finds it gone and lets the run come back.
-func (w *Withdrawer) TakeBack(ctx context.Context, t store.Timer) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	runs, err := Discover(ctx, w.js)
-	if err != nil {
-		w.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
-		return
-	}
+// TakeBack asks the planner of an in-flight run to take it back where no executor has got it yet.
+func (w *Withdrawer) TakeBack(_ context.Context, t store.Timer) { w.tell(t, job.StepWaiting) }
+
+func (w *Withdrawer) tell(t store.Timer, step job.Step) {
+	w.notify.Recorded(&wirev1.Recorded{Rows: []*wirev1.RecordedRow{{
+		RunId: t.RunID[:], Shard: uint32(t.Shard), Dispatch: t.Dispatch, Step: int32(step), //nolint:gosec // shards are few
+	}}})
+}
+
+// DeleteHandOver deletes the message of a hand-over, if it is there.
+func DeleteHandOver(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) error {
 	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
-	seq, found, err := FindRun(ctx, w.js, runs, RunSubject(lane, t.RunID, t.Dispatch))
+	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
 	if err != nil || !found {
-		w.log.Debug("no message to take back", "run", t.RunID, "error", err)
-		return
+		return err
 	}
-	delivered, err := Delivered(ctx, w.js, runs, lane)
-	if err == nil && delivered < seq {
-		err = DeleteRun(ctx, w.js, runs, seq)
+	return DeleteRun(ctx, js, r, seq)
+}
+
+// DeleteUndelivered does the same where no executor has got it yet, and tells whether it did.
+func DeleteUndelivered(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) (bool, error) {
+	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
+	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
+	if err != nil || !found {
+		return false, err
 	}
-	if err != nil {
-		w.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+	upTo, err := deliveredUpTo(ctx, js, r, lane)
+	if err != nil || upTo >= seq {
+		return false, err
 	}
+	return true, DeleteRun(ctx, js, r, seq)
 }
 
 // Watchers tells those who watch runs of what was recorded of them. Feed it with Start.

@@ -949,7 +949,8 @@ type RecordedRow struct {
 	RunId    []byte                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Shard    uint32                 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
 	Dispatch int64                  `protobuf:"varint,3,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
-	// The step the run is in now, as job.Step; terminal ones included.
+	// As job.Step. 0: the row is gone from under this dispatch. Running: an executor works on it. Cancelled: it is gone, and what was not sent yet is not to be
+	// sent. Waiting: its job is paused; what no executor has got yet is to be taken back.
 	Step          int32 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,212 @@
+package checker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/waterclock-io/waterclock/job/schedule"
+)
+
+var zero = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// at is a moment of the history, in seconds after its beginning.
+func at(seconds float64) time.Time {
+	return zero.Add(time.Duration(seconds * float64(time.Second))).Truncate(time.Microsecond)
+}
+
+// ran adds a run that did its work at once, with its lines.
+func ran(h *History, j *Job, id string, scheduled, started float64) {
+	j.Runs = append(j.Runs, Run{
+		ID: id, Origin: "schedule", State: "succeeded", Reason: "ok", Scheduled: at(scheduled),
+		Attempts: []Attempt{{RunID: id, Attempt: 1, Dispatch: 1, State: "succeeded", Reason: "ok", Started: at(started), EndedAt: at(started + 0.1)}},
+	})
+	worked(h, id, 1, 1, 100, started, 0.1, true)
+}
+
+func worked(h *History, id string, attempt int32, dispatch int64, group int, from, long float64, end bool) {
+	l := Line{Kind: Start, RunID: id, Attempt: attempt, Dispatch: dispatch, Group: group, At: at(from)}
+	h.Work = append(h.Work, l)
+	l.Kind, l.At = Alive, at(from+long)
+	if end {
+		l.Kind = End
+	}
+	h.Work = append(h.Work, l)
+}
+
+// The jobs of the clean history, by their place in it.
+const (
+	once = iota
+	series
+	retried
+	cancelled
+	paused
+	moved
+	deleted
+)
+
+// clean is a history as it should be, with one job of each sort.
+func clean() *History {
+	h := &History{Jobs: make([]Job, 7)}
+	for i, id := range []string{"once", "series", "retried", "cancelled", "paused", "moved", "deleted"} {
+		h.Jobs[i] = Job{ID: id, Found: true, Answered: at(0.1), CreatedAt: at(0), MaxAttempts: 3, Schedule: schedule.Schedule{Kind: schedule.Once, At: at(1)}}
+	}
+	every := func(from, to float64) schedule.Schedule {
+		return schedule.Schedule{Kind: schedule.Every, Period: time.Second, Anchor: at(from), End: at(to)}
+	}
+	skip := func(j *Job, id, reason string, from, through float64, n int64) {
+		j.Runs = append(j.Runs, Run{ID: id, Origin: "schedule", State: "skipped", Reason: reason, Scheduled: at(from), Through: at(through), Count: n})
+	}
+
+	ran(h, &h.Jobs[once], "r-once", 1, 1.02)
+
+	s := &h.Jobs[series] // 1, 2 and 3 skipped, 4
+	s.Schedule = every(1, 4.5)
+	ran(h, s, "r-1", 1, 1.01)
+	skip(s, "r-2", "missed", 2, 3.999999, 2)
+	ran(h, s, "r-4", 4, 4.3)
+
+	r := &h.Jobs[retried] // killed in its first attempt, failed, then done
+	r.Runs = []Run{{ID: "r-retried", Origin: "schedule", State: "succeeded", Scheduled: at(1), Attempts: []Attempt{
+		{RunID: "r-retried", Attempt: 1, Dispatch: 1, State: "failed", Reason: "lost"}, {RunID: "r-retried", Attempt: 2, Dispatch: 3, State: "succeeded"},
+	}}}
+	worked(h, "r-retried", 1, 1, 1, 1, 1, false)
+	worked(h, "r-retried", 1, 2, 2, 2.5, 0.5, true)
+	worked(h, "r-retried", 2, 3, 3, 3.5, 0.5, true)
+
+	c := &h.Jobs[cancelled] // a start within the heartbeat is excused
+	c.Changes = []Change{{Kind: Cancel, RunID: "r-cancelled", Requested: at(1), Answered: at(1.1)}}
+	c.Runs = []Run{{ID: "r-cancelled", Origin: "schedule", State: "cancelled", Scheduled: at(1), Attempts: []Attempt{{RunID: "r-cancelled", Attempt: 1, Dispatch: 1, State: "cancelled"}}}}
+	worked(h, "r-cancelled", 1, 1, 1, 2, 0.1, false)
+
+	p := &h.Jobs[paused]
+	p.Schedule = every(1, 9.5)
+	p.Changes = []Change{{Kind: Pause, Requested: at(1.2), Answered: at(1.3)}, {Kind: Resume, Requested: at(7.2), Answered: at(7.3)}}
+	ran(h, p, "p-1", 1, 1.01)
+	skip(p, "p-2", "paused", 2, 7, 6)
+	ran(h, p, "p-8", 8, 8.01)
+	ran(h, p, "p-9", 9, 9.01)
+
+	m := &h.Jobs[moved] // 1, 2, then from 3.5 on
+	m.Schedule = every(1, 4.9)
+	m.Changes = []Change{{Kind: Update, Requested: at(2.4), Answered: at(2.6), Schedule: every(2.5, 4.9)}}
+	ran(h, m, "m-1", 1, 1.01)
+	ran(h, m, "m-2", 2, 2.01)
+	ran(h, m, "m-3", 3.5, 3.51)
+	ran(h, m, "m-4", 4.5, 4.51)
+
+	d := &h.Jobs[deleted]
+	d.Schedule = every(1, 9.5)
+	d.Changes = []Change{{Kind: Delete, Requested: at(2.2), Answered: at(2.3)}}
+	ran(h, d, "d-1", 1, 1.01)
+	ran(h, d, "d-2", 2, 2.01)
+
+	h.Seen = []Attempt{h.Jobs[once].Runs[0].Attempts[0], h.Jobs[retried].Runs[0].Attempts[0]}
+	h.Left.Streams = []Stream{{Name: "RUNS-1"}}
+	return h
+}
+
+func TestCleanHistoryPasses(t *testing.T) {
+	t.Parallel()
+	for _, v := range Check(clean()) {
+		t.Error(v)
+	}
+}
+
+// Each doctored history breaks the one invariant that it is meant to, and no other.
+func TestEachInvariantIsSeen(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		breaks int
+		doctor func(h *History)
+	}{
+		{"job is gone", 1, func(h *History) {
+			h.Jobs[once].Found = false
+			h.Jobs[once].Runs, h.Work, h.Seen = nil, without(h.Work, "r-once"), h.Seen[1:]
+		}},
+		{"run is gone", 1, func(h *History) { h.Jobs[once].Runs, h.Work, h.Seen = nil, without(h.Work, "r-once"), h.Seen[1:] }},
+		{"work of an unknown run", 1, func(h *History) { worked(h, "nobody", 1, 1, 1, 2, 1, true) }},
+		{"run beside a skip", 1, func(h *History) { ran(h, &h.Jobs[series], "r-2", 2, 2.01) }},
+		{"two runs of one occurrence", 1, func(h *History) { ran(h, &h.Jobs[series], "r-4b", 4, 4.4) }},
+		{"success without work", 1, func(h *History) { h.Work = without(h.Work, "r-once") }},
+		{"gap", 2, func(h *History) { h.Jobs[series].Runs, h.Work = h.Jobs[series].Runs[:2], without(h.Work, "r-4") }},
+		{"gap at the end of an update", 2, func(h *History) { h.Jobs[moved].Runs, h.Work = h.Jobs[moved].Runs[:3], without(h.Work, "m-4") }},
+		{"extra occurrence", 2, func(h *History) { ran(h, &h.Jobs[series], "extra", 1.5, 1.6) }},
+		{"occurrence of the old schedule", 2, func(h *History) { ran(h, &h.Jobs[moved], "extra", 3, 3.1) }},
+		{"occurrence after a delete", 2, func(h *History) { ran(h, &h.Jobs[deleted], "extra", 4, 4.1) }},
+		{"one-time job at another time", 2, func(h *History) { ran(h, &h.Jobs[once], "extra", 2, 2.1) }},
+		{"skip counts wrong", 2, func(h *History) { h.Jobs[series].Runs[1].Count = 3 }},
+		{"attempts overlap", 3, func(h *History) { worked(h, "r-retried", 1, 1, 1, 1, 1.7, false) }},
+		{"a dispatch twice", 3, func(h *History) { worked(h, "r-retried", 2, 3, 9, 5, 0.1, true) }},
+		{"an older dispatch later", 3, func(h *History) { worked(h, "r-retried", 1, 2, 9, 5, 0.1, true) }},
+		{"too early", 4, func(h *History) { h.Work = without(h.Work, "r-once"); worked(h, "r-once", 1, 1, 1, 0.9, 0.1, true) }},
+		{"start after a cancel", 4, func(h *History) { worked(h, "r-cancelled", 1, 2, 2, 4.2, 0.1, false) }},
+		{"start in a pause", 4, func(h *History) { worked(h, "p-1", 1, 2, 2, 5, 0.1, true) }},
+		{"start after a delete", 4, func(h *History) { worked(h, "d-2", 1, 2, 2, 5.4, 0.1, true) }},
+		{"too many attempts are worked on", 5, func(h *History) { worked(h, "r-retried", 4, 4, 4, 5, 0.1, true) }},
+		{"too many attempts in history", 5, func(h *History) { h.Jobs[retried].Runs[0].Attempts[1].Attempt = 4 }},
+		{"two final rows", 8, func(h *History) { h.Jobs[once].Runs = append(h.Jobs[once].Runs, h.Jobs[once].Runs[0]) }},
+		{"history changes", 8, func(h *History) { h.Seen[0].Code = 7 }},
+		{"history goes", 8, func(h *History) { h.Seen[0].Attempt = 2 }},
+		{"attempt after the final one", 8, func(h *History) { h.Jobs[retried].Runs[0].Attempts[0].State = "cancelled" }},
+		{"run goes on", 9, func(h *History) { h.Jobs[cancelled].Runs[0].State = "running" }},
+		{"row is left", 9, func(h *History) { h.Left.Timers = []Timer{{RunID: "r-once", Step: "dispatched"}} }},
+		{"message is left", 9, func(h *History) { h.Left.Streams[0].Messages = 1 }},
+		{"series without a future", 9, func(h *History) { h.Left.Endless = []string{"series"} }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := clean()
+			tt.doctor(h)
+			got := map[int]bool{}
+			for _, v := range Check(h) {
+				got[v.Invariant] = true
+				if v.Invariant != tt.breaks {
+					t.Log(v)
+				}
+			}
+			if diff := cmp.Diff(map[int]bool{tt.breaks: true}, got); diff != "" {
+				t.Errorf("invariants broken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// without drops the lines of a run.
+func without(lines []Line, run string) []Line {
+	var out []Line
+	for _, l := range lines {
+		if l.RunID != run {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func TestLinesAreReadAsWritten(t *testing.T) {
+	t.Parallel()
+	want := []Line{
+		{Kind: Start, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.5), Number: 4},
+		{Kind: Alive, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.6), Number: 4},
+		{Kind: End, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.7), Number: 4},
+	}
+	text := ""
+	for _, l := range want {
+		text += l.String() + "\n"
+	}
+	got, err := ParseLines(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for _, bad := range []string{"start a 1 2 3 4\n", "begin a 1 2 3 4 5\n", "end a x 2 3 4 5\n", "\n"} {
+		if _, err := ParseLines(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}

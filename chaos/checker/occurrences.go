@@ -1,0 +1,167 @@
+package checker
+
+import (
+	"time"
+
+	"github.com/waterclock-io/waterclock/job/schedule"
+)
+
+// outcomes is invariant 1: what was started is known, no nominal time ended twice, and a one-time job has its run.
+func (c *check) outcomes(j *Job) {
+	at := map[time.Time]string{}
+	for i := range j.Runs {
+		r := &j.Runs[i]
+		if r.Origin != "schedule" || r.State == "skipped" {
+			continue
+		}
+		if other, twice := at[r.Scheduled]; twice && other != r.ID {
+			c.add(1, j.ID, r.ID, "the occurrence of %s has another outcome as run %s", stamp(r.Scheduled), other)
+		}
+		at[r.Scheduled] = r.ID
+	}
+	for i := range j.Runs {
+		skip := &j.Runs[i]
+		if skip.State != "skipped" {
+			continue
+		}
+		for when, run := range at {
+			if !when.Before(skip.Scheduled) && !when.After(skip.Through) {
+				c.add(1, j.ID, run, "the occurrence of %s has a run, and is skipped too (%s, from %s to %s)",
+					stamp(when), skip.Reason, stamp(skip.Scheduled), stamp(skip.Through))
+			}
+		}
+	}
+	c.onceHasRun(j, at)
+	for i := range j.Runs {
+		r := &j.Runs[i]
+		if r.State != "succeeded" || len(r.Attempts) == 0 {
+			continue
+		}
+		last := r.Attempts[len(r.Attempts)-1]
+		if !c.completed(r.ID, last.Dispatch) {
+			c.add(1, j.ID, r.ID, "is succeeded by dispatch %d, whose command never came to its end", last.Dispatch)
+		}
+	}
+}
+
+func (c *check) completed(run string, dispatch int64) bool {
+	for i := range c.sessions {
+		if s := &c.sessions[i]; s.RunID == run && s.Dispatch == dispatch && s.ended {
+			return true
+		}
+	}
+	return false
+}
+
+// onceHasRun: the run of the last schedule must be there; one of an earlier schedule may, where it had been handed out before the update.
+func (c *check) onceHasRun(j *Job, at map[time.Time]string) {
+	if j.Schedule.Kind != schedule.Once {
+		return
+	}
+	current := j.Schedule.At
+	may := map[time.Time]bool{current: true}
+	for _, ch := range j.Changes {
+		if ch.Kind == Update {
+			current = ch.Schedule.At
+			may[current] = true
+		}
+	}
+	if at[current] == "" {
+		c.add(1, j.ID, "", "its run of %s has no outcome", stamp(current))
+	}
+	for when, run := range at {
+		if !may[when] {
+			c.add(2, j.ID, run, "a run of %s, which it never had as its time", stamp(when))
+		}
+	}
+}
+
+// handedOutAhead is how long before its time an occurrence may be handed out: it then goes on whatever becomes of its schedule.
+const handedOutAhead = 250 * time.Millisecond
+
+// span is a time in which a schedule was in force: for certain, and at most. Both ends count.
+type span struct {
+	schedule           schedule.Schedule
+	mustFrom, mustTill time.Time
+	mayFrom, mayTill   time.Time
+}
+
+// spans follows the schedule of a job through its updates to its end or its deletion.
+func spans(j *Job) []span {
+	far := j.Schedule.End
+	for _, ch := range j.Changes {
+		if ch.Kind == Update && ch.Schedule.End.After(far) {
+			far = ch.Schedule.End
+		}
+	}
+	out := []span{{schedule: j.Schedule, mustFrom: j.CreatedAt, mayFrom: j.CreatedAt, mustTill: far, mayTill: far}}
+	for _, ch := range j.Changes {
+		now := &out[len(out)-1]
+		switch ch.Kind {
+		case Update:
+			now.mustTill, now.mayTill = ch.Requested, ch.Answered.Add(handedOutAhead)
+			out = append(out, span{schedule: ch.Schedule, mustFrom: ch.Answered, mayFrom: ch.Requested, mustTill: far, mayTill: far})
+		case Delete:
+			now.mustTill, now.mayTill = ch.Requested, ch.Answered.Add(handedOutAhead)
+		}
+	}
+	return out
+}
+
+// manyOccurrences is more than a series of a fault run can have.
+const manyOccurrences = 100_000
+
+// occurrences is invariant 2: between the edges of each schedule every nominal time is a run or within a skip, and there is no other.
+func (c *check) occurrences(j *Job) {
+	if j.Schedule.Kind == schedule.Once {
+		return
+	}
+	must, may := map[time.Time]bool{}, map[time.Time]bool{}
+	for _, s := range spans(j) {
+		collect(must, s.schedule, s.mustFrom, s.mustTill)
+		collect(may, s.schedule, s.mayFrom, s.mayTill)
+	}
+	accounted := map[time.Time]bool{}
+	for i := range j.Runs {
+		r := &j.Runs[i]
+		switch {
+		case r.State == "skipped":
+			c.skip(j, r, may, accounted)
+		case r.Origin == "schedule":
+			accounted[r.Scheduled] = true
+			if !may[r.Scheduled] {
+				c.add(2, j.ID, r.ID, "an extra run of %s, which is not an occurrence", stamp(r.Scheduled))
+			}
+		}
+	}
+	for when := range must {
+		if !accounted[when] {
+			c.add(2, j.ID, "", "a gap: the occurrence of %s has neither run nor skip", stamp(when))
+		}
+	}
+}
+
+func (c *check) skip(j *Job, r *Run, may, accounted map[time.Time]bool) {
+	stands := int64(0)
+	for when := range may {
+		if !when.Before(r.Scheduled) && !when.After(r.Through) {
+			accounted[when] = true
+			stands++
+		}
+	}
+	if !may[r.Scheduled] {
+		c.add(2, j.ID, r.ID, "an extra skip of %s (%s), which is not an occurrence", stamp(r.Scheduled), r.Reason)
+	}
+	// Around an update which of the two schedules counted cannot be told from outside.
+	if stands != r.Count && len(spans(j)) == 1 {
+		c.add(2, j.ID, r.ID, "the skip from %s to %s (%s) counts %d occurrences, which are %d", stamp(r.Scheduled), stamp(r.Through), r.Reason, r.Count, stands)
+	}
+}
+
+// collect adds the occurrences in [from, until].
+func collect(into map[time.Time]bool, s schedule.Schedule, from, until time.Time) {
+	occ, _ := s.Between(from.Add(-time.Microsecond), until, manyOccurrences)
+	for _, o := range occ {
+		into[o.At] = true
+	}
+}

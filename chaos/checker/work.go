@@ -1,0 +1,75 @@
+package checker
+
+import (
+	"time"
+)
+
+// work is invariants 3, 4 (the scheduled time) and 5 over what the commands wrote.
+func (c *check) work() {
+	last := map[string]session{} // the latest of each run
+	for _, s := range c.sessions {
+		r, j := c.runs[s.RunID], c.jobOf[s.RunID]
+		jobID := ""
+		if j == nil {
+			c.add(1, "", s.RunID, "worked on at %s (job number %d), and in no history", stamp(s.At), s.Number)
+		} else {
+			jobID = j.ID
+			if early := r.Scheduled.Sub(s.At); early > clockSlack {
+				c.add(4, jobID, s.RunID, "dispatch %d started at %s, %s before its scheduled time", s.Dispatch, stamp(s.At), early)
+			}
+			if s.Attempt > j.MaxAttempts {
+				c.add(5, jobID, s.RunID, "attempt %d was started, the maximum is %d", s.Attempt, j.MaxAttempts)
+			}
+		}
+		before, again := last[s.RunID]
+		if again {
+			c.pair(jobID, before, s)
+		}
+		if !again || s.last.After(before.last) || s.Dispatch > before.Dispatch {
+			last[s.RunID] = s
+		}
+	}
+}
+
+// pair looks at two sessions of a run, of which b started later.
+func (c *check) pair(jobID string, a, b session) {
+	switch {
+	case a.Dispatch == b.Dispatch:
+		c.add(3, jobID, b.RunID, "dispatch %d was worked on twice, at %s by group %d and at %s by group %d",
+			a.Dispatch, stamp(a.At), a.Group, stamp(b.At), b.Group)
+	case b.Dispatch < a.Dispatch:
+		c.add(3, jobID, b.RunID, "dispatch %d started at %s, after dispatch %d at %s", b.Dispatch, stamp(b.At), a.Dispatch, stamp(a.At))
+	case a.last.After(b.At):
+		c.add(3, jobID, b.RunID, "dispatch %d (attempt %d, group %d) lived until %s, and dispatch %d (attempt %d) started at %s",
+			a.Dispatch, a.Attempt, a.Group, stamp(a.last), b.Dispatch, b.Attempt, stamp(b.At))
+	}
+}
+
+// holds is the other half of invariant 4: no start after a job was cancelled, deleted, or while it was paused.
+func (c *check) holds(j *Job) {
+	for i, ch := range j.Changes {
+		var until time.Time
+		switch ch.Kind {
+		case Cancel, Delete:
+		case Pause:
+			for _, later := range j.Changes[i+1:] {
+				if later.Kind == Resume {
+					until = later.Requested
+					break
+				}
+			}
+		default:
+			continue
+		}
+		for _, s := range c.sessions {
+			owner := c.jobOf[s.RunID]
+			if owner != j || (ch.Kind == Cancel && s.RunID != ch.RunID) {
+				continue
+			}
+			if s.At.After(ch.Answered.Add(Heartbeat)) && (until.IsZero() || s.At.Before(until)) {
+				c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
+					s.Dispatch, stamp(s.At), s.At.Sub(ch.Answered), ch.Kind, stamp(ch.Answered))
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// upLimit is how long a process may take to say where it listens; a start after a kill reads what the one before left.
+const upLimit = 60 * time.Second
+
+// host is the single host: one `waterclock dev` at a time, always on the same ports and the same data.
+type host struct {
+	args []string
+	path string
+	url  string
+	nats string
+	log  *os.File
+	// client has connections of this run alone, so that none of a process that was killed is tried again.
+	client *http.Client
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func newHost(o Options, dir string) (*host, error) {
+	logFile, err := os.Create(filepath.Join(dir, "process.log"))
+	if err != nil {
+		return nil, fmt.Errorf("log of the process: %w", err)
+	}
+	h := &host{path: o.Binary, log: logFile, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
+	var ports [2]string
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	h.url, h.nats = "http://"+ports[0], "nats://"+ports[1]
+	h.args = []string{
+		"dev", "--data", filepath.Join(dir, "data"), "--http", ports[0], "--nats", ports[1], "--log.level", "info",
+		"--lease.ack_wait", lease.String(), "--lease.heartbeat", "500ms", "--lease.margin", "1s",
+	}
+	return h, nil
+}
+
+// freePort finds a port that nobody listens on. It is below those that the kernel gives to outgoing connections, so none of them takes it while the process is down.
+func freePort() (string, error) {
+	var last error
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", fmt.Errorf("find a free port: %w", err)
+		}
+		port := 10_000 + l.Addr().(*net.TCPAddr).Port%20_000
+		_ = l.Close()
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, last = net.Listen("tcp", address); last == nil {
+			return address, l.Close()
+		}
+	}
+	return "", fmt.Errorf("find a free port: %w", last)
+}
+
+// addressTries is how often a start is tried that finds its address in use. A command that was being started when its executor was killed holds the sockets of
+// the executor for a moment, until it has been executed; whoever looks after the process starts it again.
+const addressTries = 10
+
+// start runs the process and returns once it listens.
+func (h *host) start(ctx context.Context) error {
+	limit := time.NewTimer(upLimit)
+	defer limit.Stop()
+	for tries := 1; ; tries++ {
+		up, done, err := h.launch()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-up:
+			return nil
+		case <-done:
+			if tries == addressTries || !h.addressInUse() {
+				return errors.New("the process ended while it started; see process.log")
+			}
+		case <-limit.C:
+			return fmt.Errorf("the process did not come up within %s; see process.log", upLimit)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// addressInUse tells whether the last that the process said was that it cannot listen.
+func (h *host) addressInUse() bool {
+	b, err := os.ReadFile(h.log.Name())
+	if err != nil {
+		return false
+	}
+	text := string(b[max(0, len(b)-1000):])
+	last := text[max(0, strings.LastIndex(text, "--- started at")):]
+	return strings.Contains(last, "address already in use")
+}
+
+// launch runs the process. The first channel is closed when it listens, the second when it has ended.
+func (h *host) launch() (up, done chan struct{}, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	cmd := exec.Command(h.path, h.args...)
+	cmd.Stderr = h.log
+	// Whatever becomes of this process, it leaves none behind; and a signal from the terminal is ours alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("start %s: %w", h.path, err)
+	}
+	fmt.Fprintf(h.log, "--- started at %s\n", time.Now().UTC().Format(time.RFC3339Nano)) // for whoever reads it
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("start %s: %w", h.path, err)
+	}
+	up, done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		listens := false
+		for s := bufio.NewScanner(out); s.Scan(); {
+			if !listens && strings.HasPrefix(s.Text(), "HTTP   ") {
+				listens = true
+				close(up)
+			}
+		}
+		_ = cmd.Wait() // killed, as a rule
+	}()
+	h.cmd, h.done = cmd, done
+	return up, done, nil
+}
+
+// signal sends a signal to the process, not to its group: its guards are what looks after the commands.
+func (h *host) signal(s syscall.Signal) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cmd == nil {
+		return errors.New("no process")
+	}
+	select {
+	case <-h.done:
+		return os.ErrProcessDone
+	default:
+		return h.cmd.Process.Signal(s)
+	}
+}
+
+// kill is kill -9, and waits for the end. It tells whether there was a process to kill.
+func (h *host) kill() bool {
+	landed := h.signal(syscall.SIGKILL) == nil
+	h.wait()
+	return landed
+}
+
+// stop asks the process to end, and kills it where it does not.
+func (h *host) stop(limit time.Duration) error {
+	if err := h.signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop: %w", err)
+	}
+	t := time.AfterFunc(limit, func() { _ = h.signal(syscall.SIGKILL) })
+	h.wait()
+	if !t.Stop() {
+		return fmt.Errorf("the process did not stop within %s of SIGTERM", limit)
+	}
+	return nil
+}
+
+func (h *host) wait() {
+	h.mu.Lock()
+	done := h.done
+	h.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+func (h *host) close() error {
+	h.kill()
+	h.client.CloseIdleConnections()
+	return errors.Join(h.log.Close())
+}
+
+// note puts a line of the harness beside what the process says.
+func (h *host) note(format string, args ...any) {
+	_, _ = io.WriteString(h.log, "--- "+time.Now().UTC().Format(time.RFC3339Nano)+" "+fmt.Sprintf(format, args...)+"\n")
+}

@@ -1,0 +1,164 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/job/schedule"
+)
+
+// Report is what came of a fault run.
+type Report struct {
+	Seed       uint64
+	Asked      map[Fault]int
+	Landed     map[Fault]int
+	Jobs       int
+	Series     int
+	Changes    int
+	Runs       int
+	Skips      int64
+	Starts     int
+	Seen       int
+	QuietAfter time.Duration
+	// WentOn is how long the process had to be there after faults until a command began.
+	WentOn     []time.Duration
+	Violations []checker.Violation
+	// Failures are reasons why the run failed beside violations.
+	Failures []string
+	// Odd are answers that no client should get, and errors in the log of the process, by text.
+	Odd map[string]int
+}
+
+// Failed tells whether anything is wrong.
+func (r *Report) Failed() bool { return len(r.Violations)+len(r.Failures) > 0 }
+
+func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
+	rep := &Report{
+		Seed: r.o.Seed, Asked: map[Fault]int{}, Landed: r.nemesis.landed, Jobs: len(h.Jobs), Seen: len(h.Seen), QuietAfter: quietAfter,
+		Odd: map[string]int{}, Violations: checker.Check(h),
+	}
+	for _, f := range r.asked {
+		rep.Asked[f]++
+	}
+	for _, f := range slices.Sorted(maps.Keys(rep.Asked)) {
+		if rep.Landed[f] < rep.Asked[f] {
+			rep.Failures = append(rep.Failures, fmt.Sprintf("%d of %d faults landed: %s", rep.Landed[f], rep.Asked[f], f))
+		}
+	}
+	for i := range h.Jobs {
+		j := &h.Jobs[i]
+		if j.Schedule.Kind != schedule.Once {
+			rep.Series++
+		}
+		rep.Changes += len(j.Changes)
+		for k := range j.Runs {
+			if j.Runs[k].State == "skipped" {
+				rep.Skips += j.Runs[k].Count
+			} else {
+				rep.Runs++
+			}
+		}
+	}
+	for _, c := range r.clients {
+		for what, n := range c.odd {
+			rep.Odd["client: "+what] += n
+		}
+	}
+	var starts []time.Time
+	for _, l := range h.Work {
+		if l.Kind == checker.Start {
+			starts = append(starts, l.At)
+		}
+	}
+	rep.Starts = len(starts)
+	slices.SortFunc(starts, time.Time.Compare)
+	rep.WentOn = wentOn(r.nemesis.outages, starts)
+	slices.Sort(rep.WentOn)
+	rep.scanLog(filepath.Join(r.o.Dir, "process.log"))
+	return rep
+}
+
+// wentOn measures from the end of an outage to the next start of a command. Where another outage comes before one, only the time between them counts, and
+// goes on counting after it. Both are in order.
+func wentOn(outages []outage, starts []time.Time) []time.Duration {
+	var out []time.Duration
+	var waited time.Duration
+	for n, o := range outages {
+		i, _ := slices.BinarySearchFunc(starts, o.till, time.Time.Compare)
+		last := n+1 == len(outages)
+		switch {
+		case i < len(starts) && (last || starts[i].Before(outages[n+1].from)):
+			out = append(out, waited+starts[i].Sub(o.till))
+			waited = 0
+		case !last:
+			waited += outages[n+1].from.Sub(o.till)
+		}
+	}
+	return out
+}
+
+var message = regexp.MustCompile(`level=(ERROR|WARN) msg=("(?:[^"\\]|\\.)*"|\S+)`)
+
+// scanLog counts what the process complained of; a panic is a failure whatever else held.
+func (r *Report) scanLog(path string) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		r.Failures = append(r.Failures, err.Error())
+		return
+	}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		line := s.Text()
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			r.Failures = append(r.Failures, "the process died by itself: "+line)
+		}
+		if strings.Contains(line, "address already in use") {
+			r.Odd["log: a start found its address in use"]++
+		}
+		if m := message.FindStringSubmatch(line); m != nil {
+			r.Odd["log: "+m[1]+" "+m[2]]++
+		}
+	}
+}
+
+// Print writes the report as a table.
+func (r *Report) Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) } // errors come with Flush
+	row("seed", "%d", r.Seed)
+	for _, f := range slices.Sorted(maps.Keys(r.Asked)) {
+		row("faults", "%d of %d: %s", r.Landed[f], r.Asked[f], f)
+	}
+	row("jobs", "%d, of which %d recurring; %d changes acknowledged", r.Jobs, r.Series, r.Changes)
+	row("occurrences", "%d run, %d skipped; %d commands started", r.Runs, r.Skips, r.Starts)
+	row("history rows read under way", "%d", r.Seen)
+	row("quiet", "%s after the last was due", r.QuietAfter.Round(10*time.Millisecond))
+	if n := len(r.WentOn); n > 0 {
+		row("work went on", "median %s, worst %s of the process being there after %d outages",
+			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
+	}
+	for _, what := range slices.Sorted(maps.Keys(r.Odd)) {
+		row("noted", "%d × %s", r.Odd[what], what)
+	}
+	row("violations", "%d", len(r.Violations))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, v := range r.Violations {
+		fmt.Fprintf(w, "  %s\n", v)
+	}
+	for _, f := range r.Failures {
+		fmt.Fprintf(w, "  FAILED: %s\n", f)
+	}
+	return nil
+}
