@@ -137,7 +137,7 @@ func TestDecisions(t *testing.T) {
 	}{
 		"update keeps the next":             {h, []store.Timer{at(h, hour(11), job.StepDue)}, reprioritise, []string{"job v4 active", "set 21T11:00 due 21T11:00 due v4 a1 d0 listed"}},
 		"update recomputes the next":        {h, []store.Timer{at(h, hour(11), job.StepDue)}, reschedule, []string{"job v4 active", "remove due 21T11:00", "put 21T12:00 due 21T12:00 due v4 a1 d0 listed"}},
-		"update leaves flights":             {h, []store.Timer{at(h, hour(10), job.StepRunning), at(h, hour(11), job.StepDue)}, reschedule, []string{"job v4 active", "remove due 21T11:00", "put 21T12:00 due 21T12:00 due v4 a1 d0 listed"}},
+		"update leaves flights":             {h, []store.Timer{at(h, hour(10), job.StepRunning), at(h, hour(11), job.StepDue)}, reschedule, []string{"job v4 active", "remove due 21T11:00", "put 21T12:00 due 21T12:00 due v4 a1 d0 listed", "set 21T10:00 due 21T10:00 running v3 a1 d1 listed"}},
 		"update keeps retries":              {h, []store.Timer{retrying(at(h, hour(9), job.StepDue))}, reprioritise, []string{"job v4 active", "set 21T09:00 due 21T09:00 due v4 a2 d1 listed"}},
 		"update keeps what is owed":         {h, []store.Timer{at(h, hour(10), job.StepDue)}, reschedule, []string{"job v4 active", "put 21T12:00 due 21T12:00 due v4 a1 d0 listed", "set 21T10:00 due 21T10:00 due v4 a1 d0 listed"}},
 		"update of paused skips the missed": {paused(hourly()), []store.Timer{at(h, hour(8), job.StepWaiting)}, reschedule, []string{"job v4 paused", "remove due 21T08:00", "put 21T12:00 due 21T12:00 waiting v4 a1 d0 listed", "skip 21T08:00..21T10:00 ×3 paused"}},

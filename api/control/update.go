@@ -29,9 +29,15 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 	apply(d.Job)
 	changed := !sameSchedule(j.Spec.Schedule, d.Job.Spec.Schedule)
 
-	for _, t := range timers {
+	for _, was := range timers {
+		t := was
+		if changed && series(j, &t) && !fresh(&t) {
+			// The recorder will not follow it any more: what the old schedule owes after it is accounted for here.
+			d.skip(j, t.ScheduledAt, now, now, ReasonUpdated)
+			t.Followed = true
+		}
 		if t.Step.InFlight() {
-			d.keepInFlight(j, t, changed)
+			d.keepInFlight(j, was, t, changed)
 			continue
 		}
 		scheduled := t.Origin == job.FromSchedule && fresh(&t)
@@ -82,13 +88,13 @@ func (d *Decision) putFirst(timers []store.Timer, now time.Time, ended Ended) er
 
 // keepInFlight leaves a run alone, but for two things: where jobs.due_at and the schedule will no longer lead to its row, it must be in the index by
 // job; and where the job no longer recurs, nothing follows it.
-func (d *Decision) keepInFlight(j *job.Job, t store.Timer, changed bool) {
+func (d *Decision) keepInFlight(j *job.Job, was, t store.Timer, changed bool) {
 	kept := relist(t, j, changed)
 	kept.Recurring = t.Recurring && d.Job.Spec.Recurring()
 	if !changed && kept.Recurring && kept.Origin == job.FromSchedule {
 		kept.Version = d.Job.Version // see carryOn
 	}
-	if kept != t {
+	if kept != was {
 		d.Set = append(d.Set, kept)
 	}
 }

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock-io/waterclock/job/schedule"
@@ -108,6 +109,13 @@ func spans(j *Job) []span {
 	return out
 }
 
+// cancelledAhead tells whether a run was cancelled by its name before its time: it stays in history as that, whatever schedule the job has got since.
+func cancelledAhead(j *Job, r *Run) bool {
+	return r.State == "cancelled" && slices.ContainsFunc(j.Changes, func(ch Change) bool {
+		return ch.Kind == Cancel && ch.RunID == r.ID && ch.Answered.Before(r.Scheduled)
+	})
+}
+
 // manyOccurrences is more than a series of a fault run can have.
 const manyOccurrences = 100_000
 
@@ -129,7 +137,7 @@ func (c *check) occurrences(j *Job) {
 			c.skip(j, r, may, accounted)
 		case r.Origin == "schedule":
 			accounted[r.Scheduled] = true
-			if !may[r.Scheduled] {
+			if !may[r.Scheduled] && !cancelledAhead(j, r) {
 				c.add(2, j.ID, r.ID, "an extra run of %s, which is not an occurrence", stamp(r.Scheduled))
 			}
 		}
