@@ -45,7 +45,7 @@ bench-smoke: build ## A short measurement of start lag, idle CPU and memory; fai
 	@scripts/bench-smoke
 
 .PHONY: chaos
-chaos: build ## Kill a single host again and again under load, and check what it promised (SEED=, FOR=, KILLS=)
+chaos: ## Kill a single host again and again under load, and check what it promised (SEED=, FOR=, KILLS=)
 	@scripts/chaos
 
 .PHONY: smoke
