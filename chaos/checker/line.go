@@ -3,6 +3,7 @@ package checker
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,12 +36,20 @@ func (l Line) String() string {
 	return fmt.Sprintf("%s %s %d %d %d %d %d", l.Kind, l.RunID, l.Attempt, l.Dispatch, l.Group, l.At.UnixMicro(), l.Number)
 }
 
-// ParseLines reads the whole file. An error names the line that is not one: single appends are whole or not there, so there is no excuse for it.
+// torn finds where a line begins that is not the first on its line: the one before was cut short by a kill in the middle of its append, as the kernel does
+// where that crosses a page of the file.
+var torn = regexp.MustCompile(`\S((?:start|alive|end) [0-9a-f-]{36} )`)
+
+// ParseLines reads the whole file. What a kill cut short is passed over: the command did not live to say it. Any other line that is not one is an error, which
+// names it.
 func ParseLines(text string) ([]Line, error) {
 	var out []Line
 	n := 0
 	for raw := range strings.Lines(text) {
 		n++
+		if at := torn.FindStringSubmatchIndex(raw); at != nil {
+			raw = raw[at[2]:]
+		}
 		l, err := parseLine(strings.Fields(raw))
 		if err != nil {
 			return nil, fmt.Errorf("line %d, %q: %w", n, raw, err)
