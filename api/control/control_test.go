@@ -266,3 +266,27 @@ func TestCancelledOccurrenceDoesNotComeBack(t *testing.T) {
 		}
 	}
 }
+
+// An occurrence that waits while its schedule is changed twice is run, and what the second schedule made meanwhile is not skipped because of it.
+func TestTwoUpdatesWhileAnOccurrenceWaits(t *testing.T) {
+	t.Parallel()
+	j := hourly()
+	first := at(j, hour(10), job.StepDue)
+	every := func(period time.Duration, anchor time.Time) func(*job.Job) {
+		return func(c *job.Job) {
+			c.Spec.Schedule = schedule.Schedule{Kind: schedule.Every, Period: period, Anchor: anchor}
+		}
+	}
+	d, err := control.Update(j, []store.Timer{first}, now, j.Version, every(2*time.Hour, now.Add(time.Minute)), nil)
+	if err != nil || len(d.Set) != 1 || len(d.Put) != 1 {
+		t.Fatalf("the first update: %v %v", text(d), err)
+	}
+	left, second := d.Set[0], d.Put[0]
+	d, err = control.Update(d.Job, []store.Timer{left, second}, now.Add(2*time.Minute), d.Job.Version, every(3*time.Hour, now.Add(time.Hour)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Skips) > 0 || len(d.Remove) > 0 || len(d.Put) != 1 || len(d.Set) != 2 {
+		t.Errorf("two occurrences wait, and the second update decides %v", text(d))
+	}
+}

@@ -41,8 +41,10 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 			continue
 		}
 		scheduled := t.Origin == job.FromSchedule && fresh(&t)
+		// What an older schedule left over when it was changed is owed still, and what came after it is accounted for.
+		leftOver := j.Spec.Recurring() && !series(j, &t)
 		switch {
-		case !scheduled, !changed:
+		case !scheduled, !changed, leftOver:
 			d.Set = append(d.Set, relist(follow(t, d.Job), j, changed))
 		case j.Spec.Recurring() && overdue(&t, now) && t.Step == job.StepWaiting:
 			d.Remove = append(d.Remove, t.TimerKey)
