@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
@@ -37,7 +38,9 @@ func (p *Planner) mark(batch []*entry) {
 		limits[i] = r.serverTime.Add(publishWithin + max(e.row.DueAt.Sub(now), 0))
 	}
 	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+	failpoint.Here(failpoint.PlannerMarking)
 	results, err := p.cfg.Store.MarkDispatched(ctx, m)
+	failpoint.Here(failpoint.PlannerMarked)
 	cancel()
 	if errors.Is(err, store.ErrUnknownOutcome) {
 		results, err = p.settleMark(m)
@@ -87,11 +90,13 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		p.board.forget(e.row.RunID)
 		if err != nil || results[i] == store.MarkStale {
 			e.lane.queued--
+			p.readAgain(e.row.TimerKey)
 			continue
 		}
 		if results[i] == store.MarkOverlaps {
 			e.lane.queued--
 			if waitsForItsTurn(&e.row, p.clock.Now()) {
+				p.readAgain(e.row.TimerKey)
 				again = true
 			} else {
 				p.skip(e, decision{verdict: verdictSkip, reason: "overlap"})
@@ -262,7 +267,9 @@ func (p *Planner) publish(d *departure, now time.Time) {
 		return
 	}
 	subject := streams.RunSubject(d.lane, t.RunID, t.Dispatch)
+	failpoint.Here(failpoint.PlannerPublishing)
 	err = p.window.Publish(p.life, subject, nil, data, func(_ streams.Ack, err error) {
+		failpoint.Here(failpoint.PlannerAnswered)
 		switch {
 		case err == nil, errors.Is(err, streams.ErrThere), errors.Is(err, streams.ErrWindowClosed):
 		case errors.Is(err, streams.ErrFull):
@@ -273,6 +280,7 @@ func (p *Planner) publish(d *departure, now time.Time) {
 			p.log.Debug("hand-over not confirmed; the watch sees to it", "run", t.RunID, "error", err)
 		}
 	})
+	failpoint.Here(failpoint.PlannerPublished)
 	if err != nil && p.life.Err() == nil {
 		p.comeBack(&t, 0, err)
 	}

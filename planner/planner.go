@@ -86,7 +86,7 @@ type Planner struct {
 	board     *board
 	flights   *flights
 	registry  *registry
-	skipping  map[uuid.UUID]time.Time // reported as skipped, not yet recorded
+	skipping  map[uuid.UUID]verdictOut // reported as skipped or failed, not yet recorded
 	withdrawn map[uuid.UUID]withdrawal
 	marking   int
 	owned     map[int32]*ownedShard
@@ -155,7 +155,7 @@ func New(cfg Config) (*Planner, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Planner{
 		cfg: cfg, id: id, log: log, js: js, clock: dbclock.New(cfg.Store, log), notify: streams.NewNotifier(cfg.Conn, log),
-		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]time.Time{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
+		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
 		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), life: life, end: end,
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/store"
 )
 
@@ -77,8 +78,10 @@ func (p *Planner) readOverdue() error {
 	now := p.clock.Now()
 	cursors, ok := ask(p, func() []store.ShardCursor {
 		p.roomAgain()
+		p.unrecorded()
 		out := make([]store.ShardCursor, 0, len(p.owned))
 		for _, o := range p.owned {
+			o.further = time.Time{}
 			from := now.Add(-lookBack)
 			if !o.overdue.IsZero() && o.overdue.Before(from) {
 				from = o.overdue
@@ -106,9 +109,41 @@ func (p *Planner) readOverdue() error {
 			} else {
 				o.overdue = time.Time{}
 			}
+			o.readFrom(o.further) // asked for meanwhile
 		}
 	})
 	return nil
+}
+
+// readAgain sees to it that a row is read once more that is off the board and may still be due: what is more than a minute over its time would not be.
+func (p *Planner) readAgain(k store.TimerKey) {
+	if o := p.owned[k.Shard]; o != nil && k.DueAt.Before(p.clock.Now().Add(-lookBack/2)) {
+		o.readFrom(k.DueAt)
+	}
+}
+
+// readFrom lets the next read of what is over its time begin no later than a moment.
+func (o *ownedShard) readFrom(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	if o.overdue.IsZero() || at.Before(o.overdue) {
+		o.overdue = at
+	}
+	if o.further.IsZero() || at.Before(o.further) {
+		o.further = at
+	}
+}
+
+// unrecorded lets rows be decided again whose report nobody has recorded in time: it may be lost with its stream.
+func (p *Planner) unrecorded() {
+	now := time.Now()
+	for run, v := range p.skipping {
+		if !now.Before(v.until) {
+			delete(p.skipping, run)
+			p.readAgain(v.key)
+		}
+	}
 }
 
 // roomAgain lets rows that were passed over be read again, once lanes have drained.
@@ -215,12 +250,13 @@ func (p *Planner) merge(rows []store.DueRow) {
 		} else if fl != nil {
 			p.flights.remove(fl) // it came back
 		}
-		if until, ok := p.skipping[r.RunID]; ok {
-			if now.Before(until) {
+		if v, ok := p.skipping[r.RunID]; ok {
+			if now.Before(v.until) && v.key.Compare(r.TimerKey) == 0 {
 				continue
 			}
 			delete(p.skipping, r.RunID)
 		}
 		p.board.add(*r)
+		failpoint.Here(failpoint.PlannerRead)
 	}
 }

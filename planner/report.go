@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
@@ -57,11 +58,13 @@ func (r *reporter) run() {
 func (r *reporter) send(batch []*wirev1.Status) {
 	data, err := proto.Marshal(&wirev1.StatusBatch{Executor: r.p.id, Statuses: batch})
 	if err == nil {
+		failpoint.Here(failpoint.PlannerReporting)
 		err = r.p.window.Publish(r.p.life, streams.StatusSubject(memberToken(r.p.id)), nil, data, func(_ streams.Ack, err error) {
 			if err != nil {
 				r.p.log.Warn("report not taken; the rows are decided on again", "statuses", len(batch), "error", err)
 			}
 		})
+		failpoint.Here(failpoint.PlannerReported)
 	}
 	if err != nil && r.p.life.Err() == nil {
 		r.p.log.Warn("report not sent; the rows are decided on again", "statuses", len(batch), "error", err)
@@ -90,6 +93,12 @@ func (p *Planner) report(t *store.Timer, s *wirev1.Status) {
 	p.reporter.add(s)
 }
 
+// verdictOut is a decision that was reported and that nobody has recorded yet.
+type verdictOut struct {
+	key   store.TimerKey
+	until time.Time // then it is decided again
+}
+
 // decideAgain is how long a row that was reported as skipped or failed is left alone before it is decided on again.
 const decideAgain = 5 * time.Second
 
@@ -112,6 +121,6 @@ func (p *Planner) fail(e *entry, d decision) {
 
 func (p *Planner) settleByReport(e *entry, s *wirev1.Status) {
 	p.board.forget(e.row.RunID)
-	p.skipping[e.row.RunID] = time.Now().Add(decideAgain)
+	p.skipping[e.row.RunID] = verdictOut{e.row.TimerKey, time.Now().Add(decideAgain)}
 	p.report(&e.row.Timer, s)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
@@ -28,6 +29,7 @@ type ownedShard struct {
 	store.Shard
 	cursor   store.TimerKey // forward reading goes on after this
 	overdue  time.Time      // reading of what is over its time begins here; zero = a minute back
+	further  time.Time      // the same, as asked for since the read under way began; zero = not
 	sub      *nats.Subscription
 	inFlight bool // its in-flight rows are loaded
 }
@@ -110,6 +112,7 @@ func (p *Planner) takeShards(ctx context.Context, members []string) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.PlannerClaimed)
 	p.do(func() { p.own(claimed) })
 	return nil
 }
@@ -150,6 +153,7 @@ func (p *Planner) own(shards []store.Shard) {
 		p.flights.dropShard(id)
 	}
 	if changed > 0 {
+		failpoint.Here(failpoint.PlannerOwned)
 		p.cfg.Metrics.shardChanges.Add(float64(changed))
 		p.log.Info("shards changed", "owned", len(p.owned))
 		p.nudge()
@@ -210,6 +214,11 @@ func (p *Planner) checkpoint(ctx context.Context) error {
 		for _, e := range p.board.entries {
 			if e.row.DueAt.Before(at) {
 				at = e.row.DueAt
+			}
+		}
+		for _, v := range p.skipping {
+			if v.key.DueAt.Before(at) {
+				at = v.key.DueAt
 			}
 		}
 		var out []store.Shard

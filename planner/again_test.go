@@ -1,0 +1,59 @@
+package planner
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/waterclock-io/waterclock/job"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// What a planner decided of a row long overdue, and what was never recorded, is decided again: by itself, and by whoever plans the shard after it.
+func TestAReportThatIsLostIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var skipped atomic.Int32
+	_, err := r.nc.Subscribe("status.>", func(m *nats.Msg) {
+		b := new(wirev1.StatusBatch)
+		if err := proto.Unmarshal(m.Data, b); err != nil {
+			t.Error(err)
+		}
+		for _, s := range b.Statuses {
+			if s.Kind == wirev1.StatusKind_STATUS_KIND_SKIPPED {
+				skipped.Add(1)
+			}
+		}
+	})
+	check(t, err)
+	long := r.now().Add(-5 * lookBack)
+	late := r.job(long, func(j *job.Job) { j.Spec.StartDeadline, j.CreatedAt = time.Second, long })
+	row := r.submit(long, late)[0]
+
+	a := r.planner(nil, nil)
+	await(t, "the report", func() bool { return skipped.Load() == 1 })
+	await(t, "the end of the backlog", func() bool {
+		done, _ := ask(a, func() bool { return a.owned[row.Shard].overdue.IsZero() })
+		return done
+	})
+	check(t, a.checkpoint(t.Context()))
+	a.Stop()
+	b := r.planner(nil, nil)
+	await(t, "the report of the next owner", func() bool { return skipped.Load() == 2 })
+	await(t, "the report once more", func() bool { return skipped.Load() > 2 })
+
+	// Nor is it lost where a mark was refused.
+	again, _ := ask(b, func() bool {
+		o := b.owned[row.Shard]
+		o.overdue = time.Time{}
+		b.readAgain(store.TimerKey{Shard: row.Shard, DueAt: row.DueAt})
+		return o.overdue.Equal(row.DueAt)
+	})
+	if !again {
+		t.Error("a row that is long overdue is not read again")
+	}
+}
