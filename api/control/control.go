@@ -126,7 +126,7 @@ const maxCounted = 1 << 30
 
 // settle marks a recurring job completed where nothing carries its series on and it has no further occurrence, and active where that is not so. The last run may
 // still be in flight, as when the recorder completes a job.
-func (d *Decision) settle(timers []store.Timer, now time.Time) {
+func (d *Decision) settle(timers []store.Timer, now time.Time, ended Ended) {
 	if d.Job == nil || (d.Job.State != job.Active && d.Job.State != job.Completed) {
 		return
 	}
@@ -143,7 +143,7 @@ func (d *Decision) settle(timers []store.Timer, now time.Time) {
 		}
 	}
 	// Nothing carries it on, and yet a further occurrence: the sweep makes it. That is not the end of the series.
-	if _, more := d.Job.Spec.Schedule.Next(now); !more {
+	if _, more := next(d.Job, now, d.taken(timers, ended)); !more {
 		d.Job.State = job.Completed
 	}
 }

@@ -290,3 +290,20 @@ func TestTwoUpdatesWhileAnOccurrenceWaits(t *testing.T) {
 		t.Errorf("two occurrences wait, and the second update decides %v", text(d))
 	}
 }
+
+// A series whose last occurrence is cancelled ahead of its time is completed: nothing of it will run.
+func TestCancelOfTheLastOccurrenceCompletesItsSeries(t *testing.T) {
+	t.Parallel()
+	j := hourly()
+	j.Spec.Schedule.End = hour(11).Add(time.Minute)
+	last := at(j, hour(11), job.StepDue)
+	d, err := control.Cancel(j, []store.Timer{last}, now, last.RunID, nil)
+	if err != nil || d.Job == nil || d.Job.State != job.Completed {
+		t.Errorf("%v %v", text(d), err)
+	}
+	// Nor does what was cancelled let the series go on after a pause.
+	d, err = control.Resume(paused(j), nil, now, func(run uuid.UUID) bool { return run == last.RunID })
+	if err != nil || d.Job == nil || d.Job.State != job.Completed {
+		t.Errorf("%v %v", text(d), err)
+	}
+}

@@ -95,7 +95,7 @@ func Resume(j *job.Job, timers []store.Timer, now time.Time, ended Ended) (Decis
 	if j.Spec.Recurring() && !carried {
 		d.putNext(now, now, d.taken(timers, ended))
 	}
-	d.settle(timers, now)
+	d.settle(timers, now, ended)
 	return d, nil
 }
 

@@ -76,7 +76,7 @@ func Cancel(j *job.Job, timers []store.Timer, now time.Time, run uuid.UUID, ende
 	if !carriedOn {
 		d.putNext(carry.ScheduledAt, now, d.taken(timers, ended))
 	}
-	d.settle(timers, now)
+	d.settle(timers, now, ended)
 	return d, nil
 }
 

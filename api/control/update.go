@@ -64,7 +64,7 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 			return Decision{}, err
 		}
 	}
-	d.settle(timers, now)
+	d.settle(timers, now, ended)
 	return d, nil
 }
 
