@@ -11,7 +11,7 @@ import (
 // now: a row that appears behind the planners' place would be found late. Where the job is paused the timer waits.
 func NewTimer(j *job.Job, occ schedule.Occurrence, now time.Time) Timer {
 	t := newTimer(j, job.FromSchedule, occ.At, "", now)
-	t.DueAt = later(t.DueAt.Add(j.Spec.Schedule.JitterFor(j.ID, occ.At)), now)
+	t.DueAt = later(t.ScheduledAt.Add(j.Spec.Schedule.JitterFor(j.ID, occ.At)), now)
 	t.Recurring = j.Spec.Recurring()
 	t.Listed = t.Recurring
 	if t.Recurring {

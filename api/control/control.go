@@ -121,6 +121,13 @@ func (d *Decision) skip(j *job.Job, after, until, now time.Time, reason string) 
 	d.Skips = append(d.Skips, store.SkipRow{JobID: j.ID, NominalAt: occ.At, ThroughAt: last.At, Count: int64(n), Reason: reason, At: now})
 }
 
+// skipJittered accounts for an occurrence that is removed between its nominal time and the later one that its jitter gave it.
+func (d *Decision) skipJittered(j *job.Job, t *store.Timer, now time.Time, reason string) {
+	if series(j, t) && !t.ScheduledAt.After(now) {
+		d.skip(j, t.ScheduledAt.Add(-time.Microsecond), now, now, reason)
+	}
+}
+
 // maxCounted is more occurrences than a schedule has in 30 years at one a second.
 const maxCounted = 1 << 30
 

@@ -27,6 +27,7 @@ func Delete(j *job.Job, timers []store.Timer, now time.Time) (Decision, error) {
 		// An occurrence still to come is not owed to anybody once its series is gone: it leaves no trace.
 		if series(j, &t) && fresh(&t) && !overdue(&t, now) {
 			d.Remove = append(d.Remove, t.TimerKey)
+			d.skipJittered(j, &t, now, reason)
 			continue
 		}
 		if series(j, &t) && t.ScheduledAt.After(last) {

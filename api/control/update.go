@@ -57,6 +57,7 @@ func Update(j *job.Job, timers []store.Timer, now time.Time, version int64, appl
 			d.Set = append(d.Set, t)
 		default:
 			d.Remove = append(d.Remove, t.TimerKey)
+			d.skipJittered(j, &t, now, ReasonUpdated)
 		}
 	}
 	if changed {
