@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock-io/waterclock/api/control"
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -54,6 +55,7 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version {
 				return store.Change{}, errMoved
 			}
+			failpoint.Here(failpoint.ChangeDeciding)
 			var err error
 			out.decision, err = decide(known, j, timers, now, ended)
 			return out.decision.Change, err
@@ -64,7 +66,9 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 		if err != nil {
 			return nil, err
 		}
+		failpoint.Here(failpoint.ChangeCommitted)
 		s.tell(ctx, out)
+		failpoint.Here(failpoint.ChangeTold)
 		return out, nil
 	}
 	return nil, errMoved
@@ -115,6 +119,7 @@ func (s *service) tell(ctx context.Context, c *changed) {
 	for _, t := range c.decision.TakeBack {
 		s.Withdrawer.TakeBack(ctx, t)
 	}
+	failpoint.Here(failpoint.ChangeWithdrawn)
 	now := s.Clock.Now()
 	var soon []store.Timer
 	for _, t := range slices.Concat(c.decision.Put, c.decision.Set) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/waterclock-io/waterclock/executor/runlog"
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -71,6 +72,7 @@ func (e *Executor) receive(m *nats.Msg, release func()) {
 			release()
 		})
 		defer free()
+		failpoint.Here(failpoint.ExecutorReceived)
 		a := e.open(m)
 		switch {
 		case a == nil:
@@ -113,6 +115,7 @@ func (e *Executor) giveBack(msgs []*nats.Msg) {
 			}
 		}
 		// In one message, so that their planner gets them back together and hands them out by their priority.
+		failpoint.Here(failpoint.ExecutorGivesBack)
 		e.outbox.add(reports...)
 	}()
 }
@@ -162,6 +165,7 @@ func (e *Executor) open(m *nats.Msg) *attempt {
 		lost = "held up on its way"
 	}
 	if lost != "" {
+		failpoint.Here(failpoint.ExecutorLost)
 		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost", Message: lost})
 		return nil
 	}
@@ -210,6 +214,7 @@ func (a *attempt) settle() {
 		}
 	}
 	if a.claimNow() {
+		failpoint.Here(failpoint.ExecutorSettled)
 		a.end(&wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "uncertain"})
 	} else {
 		a.drop()
@@ -240,7 +245,9 @@ func (a *attempt) execute() {
 	e.cfg.Metrics.startLag.WithLabelValues(msg.Queue, msg.Priority).Observe(a.dbTime(started).Sub(time.UnixMicro(msg.DueAt)).Seconds())
 	ctx, stop := context.WithDeadlineCause(context.WithValue(a.ctx, runKey{}, run), started.Add(limit), cause)
 	watch := context.AfterFunc(ctx, func() { a.stoppedAt.store(time.Now()) })
+	failpoint.Here(failpoint.ExecutorStarting)
 	err := call(ctx, handler, run)
+	failpoint.Here(failpoint.ExecutorWorked)
 	watch()
 	why := context.Cause(ctx)
 	stop()
@@ -286,6 +293,7 @@ func (a *attempt) conclude(err, why error) {
 		a.keepResult(s)
 	}
 	a.keepLog(s)
+	failpoint.Here(failpoint.ExecutorLogged)
 	a.end(s)
 }
 
@@ -341,6 +349,7 @@ func (a *attempt) outcome(s *wirev1.Status) (r report, first bool) {
 			// Past the fence the message may be another's: an acknowledgement would act on its delivery.
 			if !a.fenced.Load() && time.Now().Before(a.fenceAt()) {
 				_ = a.raw.Ack() // delivered again, it is answered with lost, which SQL refuses
+				failpoint.Here(failpoint.ExecutorAcked)
 			}
 			a.forget()
 		}}

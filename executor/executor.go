@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
@@ -413,6 +414,7 @@ func (e *Executor) Stop(ctx context.Context) {
 			e.log.Warn("handlers ignore that they were stopped; leaving them", "count", e.busy.Load())
 		}
 		if e.outbox != nil {
+			failpoint.Here(failpoint.ExecutorFlushing)
 			e.outbox.flush(5 * time.Second)
 		}
 		e.end()

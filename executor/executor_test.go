@@ -86,20 +86,24 @@ type said struct {
 	at       time.Time // when it was heard
 }
 
-func newPlant(t testing.TB) *plant {
+func newPlant(t testing.TB) *plant { return newPlantIn(t, t.TempDir()) }
+
+// newPlantIn has its streams in a folder.
+func newPlantIn(t testing.TB, folder string) *plant {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	srv, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: log})
+	srv, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(srv.Stop)
+	p := &plant{t: t, srv: srv, reg: &registrar{store: uuid.New()}, sealer: streams.NewSealer([]byte("key")), more: make(chan struct{})}
+	t.Cleanup(func() { p.srv.Stop() })
 	nc, err := streams.Connect(streams.Dial{Embedded: srv, Name: "test", Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	p := &plant{t: t, srv: srv, nc: nc, reg: &registrar{store: uuid.New()}, sealer: streams.NewSealer([]byte("key")), more: make(chan struct{})}
+	p.nc = nc
 	if p.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}

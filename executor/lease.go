@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -140,12 +141,14 @@ func (a *attempt) claimNow() bool {
 	}
 	header := nats.Header{}
 	header.Set(jetstream.MsgIDHeader, a.run.String()+"/"+strconv.FormatInt(a.msg.Dispatch, 10))
+	failpoint.Here(failpoint.ExecutorClaiming)
 	for {
 		ctx, cancel := context.WithTimeout(a.ctx, claimTimeout)
 		ack, err := a.e.window.PublishWait(ctx, streams.StatusSubject(a.e.id), header, data)
 		cancel()
 		switch {
 		case err == nil && !ack.Duplicate:
+			failpoint.Here(failpoint.ExecutorClaimed)
 			a.claim.Store(claimHeld)
 			return true
 		case err == nil:

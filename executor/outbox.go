@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -117,7 +118,9 @@ func (o *outbox) sendOne() bool {
 	}
 	data, err := proto.Marshal(b)
 	if err == nil {
+		failpoint.Here(failpoint.ExecutorReporting)
 		err = o.e.window.Publish(o.e.life, streams.StatusSubject(o.e.id), nil, data, func(_ streams.Ack, err error) { o.answered(batch, err) })
+		failpoint.Here(failpoint.ExecutorReported)
 	}
 	if err != nil {
 		o.answered(batch, err)
@@ -127,6 +130,7 @@ func (o *outbox) sendOne() bool {
 
 func (o *outbox) answered(batch []report, err error) {
 	if err == nil {
+		failpoint.Here(failpoint.ExecutorConfirmed)
 		for i := range batch {
 			batch[i].done()
 			<-o.room

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -87,6 +88,7 @@ func (p *Planner) takeBack(t store.Timer) {
 		p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
 	}
 	if done {
+		failpoint.Here(failpoint.PlannerTakenBack)
 		p.do(func() {
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
 		})
@@ -260,6 +262,7 @@ func (p *Planner) present(ctx context.Context, s *suspicion, r *road, seq uint64
 }
 
 func (p *Planner) lose(s *suspicion, t store.Timer, why string) {
+	failpoint.Here(failpoint.PlannerLost)
 	p.do(func() {
 		p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost", Message: why})
 		p.flights.postpone(s.fl, time.Now().Add(decideAgain))

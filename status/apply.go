@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -28,6 +29,7 @@ const (
 
 // applyBatch applies messages and acknowledges them. It returns when all are settled (applied, refused or dead) or ctx has ended.
 func (r *Recorder) applyBatch(ctx context.Context, msgs []jetstream.Msg) {
+	failpoint.Here(failpoint.RecorderFetched)
 	events := make([]*event, 0, len(msgs)*2)
 	for i, m := range msgs {
 		events = r.read(ctx, events, i, m)
@@ -38,6 +40,7 @@ func (r *Recorder) applyBatch(ctx context.Context, msgs []jetstream.Msg) {
 	for _, m := range msgs {
 		_ = m.Ack() // delivered again it changes nothing
 	}
+	failpoint.Here(failpoint.RecorderAcked)
 	r.inHand.drop(msgs)
 }
 
@@ -55,7 +58,7 @@ func (r *Recorder) read(ctx context.Context, events []*event, i int, m jetstream
 			r.bury(ctx, errors.Join(err, merr), m.Subject(), one)
 			continue
 		}
-		if s.Kind == wirev1.StatusKind_STATUS_KIND_UNSPECIFIED {
+		if _, known := wirev1.StatusKind_name[int32(s.Kind)]; !known || s.Kind == wirev1.StatusKind_STATUS_KIND_UNSPECIFIED {
 			continue // of a newer version: what it reports it cannot need from us
 		}
 		events = append(events, &event{ticket: t, status: s, message: i, sender: b.Executor})
@@ -105,14 +108,17 @@ func (r *Recorder) record(ctx context.Context, events []*event) error {
 	for i, e := range events {
 		reports[i] = e.report()
 	}
+	failpoint.Here(failpoint.RecorderRecording)
 	results, err := r.cfg.Store.Record(ctx, reports, func(i int, t *store.Timer, j *job.Job, now time.Time) store.Change {
 		return decide(events[i], t, j, now)
 	})
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
+	failpoint.Here(failpoint.RecorderCommitted)
 	r.cfg.Metrics.batches.Observe(float64(len(events)))
 	r.tell(events, results)
+	failpoint.Here(failpoint.RecorderTold)
 	return nil
 }
 
@@ -184,9 +190,11 @@ func (r *Recorder) bury(ctx context.Context, why error, subject string, data []b
 	h.Set("Waterclock-Time", strconv.FormatInt(time.Now().UnixMicro(), 10))
 	r.cfg.Metrics.dead.Inc()
 	r.log.Warn("status moved to the dead letters", "subject", subject, "error", why)
+	failpoint.Here(failpoint.RecorderBurying)
 	if _, err := r.window.PublishWait(ctx, streams.DeadSubject("status", ""), h, data); err != nil {
 		r.log.Error("a status could not be moved to the dead letters and is lost", "subject", subject, "error", err, "size", len(data))
 	}
+	failpoint.Here(failpoint.RecorderBuried)
 }
 
 func kindName(k wirev1.StatusKind) string {

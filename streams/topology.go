@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/store"
 )
 
@@ -112,8 +113,13 @@ func fixedStreams(l Limits, storeID uuid.UUID) []jetstream.StreamConfig {
 	}
 }
 
+// askLimit is how long one stream may take. While a cluster elects its leader questions are not answered at all; whoever asks again soon is answered soon.
+const askLimit = 3 * time.Second
+
 // ensureFixed keeps a stream whose name never changes. One of another store is deleted: what it holds speaks of jobs that this store never had.
 func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, storeID uuid.UUID, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	s, err := js.Stream(ctx, cfg.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -205,6 +211,7 @@ func makeRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, l Limi
 	if err != nil {
 		return Runs{}, fmt.Errorf("count generation of RUNS: %w", err)
 	}
+	failpoint.Here(failpoint.StreamsGeneration)
 	log.Info("RUNS has a new generation", "generation", next.Generation)
 	if err := dropOtherRuns(ctx, js, reg, next.Generation, storeID); err != nil {
 		return Runs{}, err

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -34,6 +35,7 @@ func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string)
 		w.tell(t, job.StepCancelled)
 	}
 	w.notify.Control(t.Executor, t.RunID, t.Dispatch, reason)
+	failpoint.Here(failpoint.WithdrawOrdered)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	runs, err := Discover(ctx, w.js)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job/fielderr"
 )
 
@@ -72,6 +73,7 @@ func (s *Server) consumeOnce(ctx context.Context, works func()) error {
 			total += len(m.Data())
 		}
 		size = min(max(pullBytes/max(total/len(batch), 1), 1), maxPull)
+		failpoint.Here(failpoint.EnqueueFetched)
 		s.store(ctx, made, batch)
 	}
 	return context.Cause(ctx)
@@ -130,6 +132,7 @@ func (s *Server) store(ctx context.Context, made time.Time, batch []jetstream.Ms
 		var again []item
 		var last error
 		for i, res := range s.cfg.Submit.Submit(ctx, reqs) {
+			failpoint.Here(failpoint.EnqueueStored)
 			if it := s.settle(ctx, todo[i], res.Err); it != nil {
 				again, last = append(again, *it), res.Err
 			}
@@ -183,13 +186,16 @@ func (s *Server) settle(ctx context.Context, it item, err error) *item {
 			s.cfg.Log.Error("a published submit cannot be stored and goes to the dead letter", "subject", it.msg.Subject(), "sequence", it.seq, "error", err)
 		}
 		r := refused{subject: it.msg.Subject(), namespace: it.req.Namespace, sequence: it.seq, made: it.made, body: it.msg.Data(), err: err}
+		failpoint.Here(failpoint.EnqueueBurying)
 		if err := s.deadLetter(ctx, r); err != nil {
 			s.cfg.Log.Error("cannot write to the dead letter; the message stays", "subject", r.subject, "sequence", r.sequence, "error", err)
 			_ = it.msg.NakWithDelay(maxBackoff) // else it is delivered again after ackWait
 			return nil
 		}
+		failpoint.Here(failpoint.EnqueueBuried)
 	}
 	_ = it.msg.Ack() // else it is delivered again, and found to exist
+	failpoint.Here(failpoint.EnqueueAcked)
 	return nil
 }
 

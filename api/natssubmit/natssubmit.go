@@ -20,6 +20,7 @@ import (
 
 	"github.com/waterclock-io/waterclock/api/rpcerr"
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/fielderr"
 )
@@ -159,6 +160,7 @@ func (s *Server) answer(ctx context.Context, m *nats.Msg) {
 		s.cfg.Log.Warn("request with a reply subject that is no inbox", "subject", m.Subject, "reply", m.Reply)
 		return
 	}
+	failpoint.Here(failpoint.SubmitReplying)
 	out, err := reply(s.cfg.Errors, &res, err, asJSON)
 	if err == nil {
 		out.Subject = m.Reply

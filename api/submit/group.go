@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/store"
 )
 
@@ -118,6 +119,7 @@ func (g *group) run() {
 			subs = append(subs, c.subs...)
 		}
 		results := g.storeOrSplit(subs)
+		failpoint.Here(failpoint.SubmitCommitted)
 		for _, c := range batch {
 			c.results, results = results[:len(c.subs)], results[len(c.subs):]
 			close(c.done)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waterclock-io/waterclock/api/convert"
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -114,6 +115,7 @@ func (s *Service) Submit(ctx context.Context, reqs []Request) []Result {
 	if len(subs) == 0 {
 		return results
 	}
+	failpoint.Here(failpoint.SubmitPrepared)
 	stored, err := s.group.submit(ctx, subs)
 	var soon []store.DueRow
 	for n, i := range at {
@@ -135,7 +137,9 @@ func (s *Service) Submit(ctx context.Context, reqs []Request) []Result {
 		}
 	}
 	if len(soon) > 0 {
+		failpoint.Here(failpoint.SubmitWaking)
 		s.cfg.Waker.Wake(soon)
+		failpoint.Here(failpoint.SubmitWoken)
 	}
 	return results
 }

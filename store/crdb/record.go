@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -58,6 +59,7 @@ func (s *Store) Record(
 			return err
 		}
 		t.queue(list...)
+		failpoint.Here(failpoint.RecorderCommitting)
 		if err := t.commit(ctx); err != nil {
 			return err
 		}

@@ -10,8 +10,10 @@ import (
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
 	"github.com/cockroachdb/cockroach-go/v2/crdb/crdbpgxv5"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/store"
 )
 
@@ -44,6 +46,9 @@ type batcher interface {
 
 // send runs statements in one round trip. It returns how many of them the server completed; after an error it ran none of those that follow.
 func send(ctx context.Context, to batcher, list []statement) (completed int, err error) {
+	if err := failpoint.Err(failpoint.StoreRetry); err != nil {
+		return 0, &pgconn.PgError{Severity: "ERROR", Code: serializationFailure, Message: err.Error()}
+	}
 	var b pgx.Batch
 	for i := range list {
 		b.Queue(list[i].text, list[i].args...)
@@ -111,7 +116,8 @@ func (t *tx) flush(ctx context.Context) error {
 	return err
 }
 
-// commit sends what is queued with the commit. A lone statement is its own transaction.
+// commit sends what is queued with the commit. A lone statement is its own transaction. After a commit there is nothing left to commit: it may be called by
+// whoever needs to know the answer, and again by transact.
 func (t *tx) commit(ctx context.Context) error {
 	if t.managed {
 		return t.flush(ctx)
@@ -130,6 +136,10 @@ func (t *tx) commit(ctx context.Context) error {
 		list = append(list, statement{text: "COMMIT"})
 	}
 	completed, err := send(ctx, t.to, list)
+	if err == nil {
+		t.begun = false
+		err = failpoint.Err(failpoint.StoreCommit)
+	}
 	return undecided(completed, last, err)
 }
 
@@ -162,13 +172,17 @@ func (s *Store) transact(ctx context.Context, work func(ctx context.Context, t *
 	if s.dialect == cockroach {
 		return s.repeat(ctx, func(ctx context.Context) error {
 			// The wrapper's own bound is small: it keeps its place in CockroachDB's queues of waiting transactions, ours begins anew.
-			return crdbpgx.ExecuteTx(crdb.WithMaxRetries(ctx, 10), s.hot, pgx.TxOptions{}, func(in pgx.Tx) error {
+			err := crdbpgx.ExecuteTx(crdb.WithMaxRetries(ctx, 10), s.hot, pgx.TxOptions{}, func(in pgx.Tx) error {
 				t := &tx{to: in, managed: true, dialect: cockroach}
 				if err := work(ctx, t); err != nil {
 					return err
 				}
 				return t.commit(ctx)
 			})
+			if err == nil {
+				err = undecided(1, 1, failpoint.Err(failpoint.StoreCommit))
+			}
+			return err
 		})
 	}
 	// Not the wrapper: on PostgreSQL its RELEASE SAVEPOINT does not commit, and it ignores the answer of the COMMIT that does; and a snapshot that lost a
@@ -206,6 +220,9 @@ func (s *Store) write(ctx context.Context, list ...statement) error {
 			}
 			defer conn.Release()
 			completed, err := send(ctx, conn, list)
+			if err == nil {
+				err = failpoint.Err(failpoint.StoreCommit)
+			}
 			return undecided(completed, 1, err)
 		})
 	}

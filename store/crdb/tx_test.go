@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/waterclock-io/waterclock/store"
@@ -79,4 +80,44 @@ func TestCallIsBounded(t *testing.T) {
 			t.Errorf("error %v, want ErrUnknownOutcome", err)
 		}
 	})
+}
+
+// sent counts round trips.
+type sent struct {
+	to    batcher
+	trips int
+}
+
+func (s *sent) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	s.trips++
+	return s.to.SendBatch(ctx, b)
+}
+
+// Whoever commits to know the answer leaves nothing to commit for the one who ends the transaction: a second COMMIT costs a trip, a warning of PostgreSQL, and where
+// it fails, the word on what is committed.
+func TestCommitIsSentOnce(t *testing.T) {
+	t.Parallel()
+	to := &sent{to: rawConn(t, newDatabase(t))}
+	for _, statements := range []int{1, 2} {
+		tx := &tx{to: to, dialect: postgres}
+		to.trips = 0
+		for range statements {
+			tx.queue(statement{text: "SELECT 1"})
+		}
+		for range 2 {
+			if err := tx.commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if to.trips != 1 {
+			t.Errorf("%d statements were sent in %d round trips", statements, to.trips)
+		}
+		tx.queue(statement{text: "SELECT 1"})
+		if err := tx.flush(t.Context()); err != nil || !tx.begun {
+			t.Errorf("a transaction after a commit has begun: %t, %v", tx.begun, err)
+		}
+		if err := tx.commit(t.Context()); err != nil || tx.begun {
+			t.Errorf("it is over: %t, %v", !tx.begun, err)
+		}
+	}
 }

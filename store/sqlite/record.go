@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -28,6 +29,7 @@ func (s *Store) Record(
 				return err
 			}
 		}
+		failpoint.Here(failpoint.RecorderCommitting)
 		return nil
 	})
 	if err != nil {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/waterclock-io/waterclock/internal/failpoint"
+	"github.com/waterclock-io/waterclock/store"
 )
 
 // The most that one commit takes in: enough to share its cost, and so little that the first call in it does not wait long for the last.
@@ -109,6 +112,11 @@ func (w *writer) commit(group []*write) {
 		failAll(group, classify(err))
 		return
 	}
+	if err := failpoint.Err(failpoint.StoreRetry); err != nil {
+		w.rollback()
+		failAll(group, fmt.Errorf("%w: %w", store.ErrUnavailable, err))
+		return
+	}
 	applied := 0
 	for _, call := range group {
 		if !call.taken.CompareAndSwap(false, true) {
@@ -140,6 +148,10 @@ func (w *writer) commit(group []*write) {
 	if _, err := w.conn.exec("COMMIT"); err != nil {
 		w.rollback()
 		failAll(group, classifyCommit(err))
+		return
+	}
+	if err := failpoint.Err(failpoint.StoreCommit); err != nil {
+		failAll(group, fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err))
 	}
 }
 
