@@ -154,14 +154,15 @@ func newHandler(d Deps, forBody time.Duration) (http.Handler, error) {
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(&interceptor{s}),
 		connect.WithReadMaxBytes(MaxRequest),
+		bounded(),
 		connect.WithRecover(s.recovered),
 	}
 	guarded := http.NewServeMux()
 	guarded.Handle(waterclockv1connect.NewJobServiceHandler(s, options...))
 	guarded.Handle(waterclockv1connect.NewRunServiceHandler(s, options...))
 	reflector := grpcreflect.NewStaticReflector(waterclockv1connect.JobServiceName, waterclockv1connect.RunServiceName, healthService)
-	guarded.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(MaxRequest)))
-	guarded.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(MaxRequest)))
+	guarded.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(MaxRequest), bounded()))
+	guarded.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(MaxRequest), bounded()))
 
 	keys := auth.New(auth.Config{Keys: d.Store, Now: d.Clock.Now, AllowAnonymousLoopback: d.AllowAnonymousLoopback})
 	mux := http.NewServeMux()

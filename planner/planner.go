@@ -115,6 +115,7 @@ type road struct {
 	server     uint64    // the NATS server process that was asked
 	statusSeq  uint64    // last sequence of STATUS
 	applied    uint64    // all of STATUS up to here is in SQL
+	lastSeq    uint64    // of RUNS
 }
 
 // How fresh the word on the road must be for hand-overs, and for how long after it a message may be stored: what is stored later is refused by executors.

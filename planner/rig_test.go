@@ -28,6 +28,7 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 type rig struct {
 	t     testing.TB
 	nats  *streams.Embedded
+	addr  string // connections go by a socket to here, and outlive the server; empty = within the process
 	store store.Store
 	nc    *nats.Conn
 	js    jetstream.JetStream
@@ -39,13 +40,19 @@ type rig struct {
 	told chan struct{}
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return newRigIn(t, t.TempDir(), false) }
+
+// newRigIn has its streams in a folder.
+func newRigIn(t testing.TB, folder string, sockets bool) *rig {
 	t.Helper()
 	r := &rig{t: t, out: map[string]int{}, last: map[string]*wirev1.RunMessage{}, told: make(chan struct{})}
 	var err error
-	r.nats, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: quiet})
+	r.nats, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: quiet})
 	check(t, err)
-	t.Cleanup(r.nats.Stop)
+	t.Cleanup(func() { r.nats.Stop() })
+	if sockets {
+		r.addr = r.nats.Addr()
+	}
 	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "waterclock.db"), sqlite.Options{})
 	check(t, err)
 	t.Cleanup(func() { check(t, s.Close()) })
@@ -62,7 +69,11 @@ func newRig(t testing.TB) *rig {
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := streams.Connect(streams.Dial{Embedded: r.nats, Name: "test", Logger: quiet})
+	d := streams.Dial{Embedded: r.nats, Name: "test", Logger: quiet}
+	if r.addr != "" {
+		d = streams.Dial{URL: "nats://" + r.addr, Name: "test", Logger: quiet}
+	}
+	nc, err := streams.Connect(d)
 	check(r.t, err)
 	r.t.Cleanup(nc.Close)
 	return nc

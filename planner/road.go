@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,8 +30,8 @@ func (p *Planner) followRoad() {
 		}
 		ctx, cancel := context.WithTimeout(p.life, 3*time.Second)
 		err := p.look(ctx, n%saveSeq == 0)
-		if err != nil && streams.Gone(err) {
-			p.log.Warn("a stream is gone; making the streams anew", "error", err)
+		if err != nil && (streams.Gone(err) || errors.Is(err, errWentBack)) {
+			p.log.Warn("a stream is gone, or not as it was; making the streams anew", "error", err)
 			err = p.lookAtRoad(ctx)
 		}
 		cancel()
@@ -51,12 +52,24 @@ func (p *Planner) lookAtRoad(ctx context.Context) error {
 	return p.look(ctx, false)
 }
 
+// errWentBack: the NATS server has come back with older data. What it hands out again is refused, and what it has lost is missed by the watch; a new generation
+// makes both quicker, and executors fence themselves.
+var errWentBack = errors.New("RUNS has fewer messages behind it than before")
+
 func (p *Planner) look(ctx context.Context, save bool) error {
 	old := p.road.Load()
 	begun := time.Now()
 	state, err := streams.PollRuns(ctx, p.js, old.runs)
 	if err != nil {
 		return err
+	}
+	if state.LastSeq < old.lastSeq {
+		// SQL is told first how far it was: by that it is found out, whoever looks.
+		seen := store.Stream{Name: streams.RunsStream, Generation: old.runs.Generation, LastSeq: old.lastSeq}
+		if err := p.cfg.Store.SaveStreamSeq(ctx, seen); err != nil {
+			return fmt.Errorf("save how far RUNS was: %w", err)
+		}
+		return fmt.Errorf("%w: %d, and %d", errWentBack, state.LastSeq, old.lastSeq)
 	}
 	fill, last, applied, err := streams.StatusFill(ctx, p.js)
 	if err != nil {
@@ -66,7 +79,10 @@ func (p *Planner) look(ctx context.Context, save bool) error {
 	if open != old.open && !old.heardAt.IsZero() {
 		p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
 	}
-	p.road.Store(&road{runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied, server: streams.ServerMark(p.cfg.Conn)})
+	p.road.Store(&road{
+		runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied, server: streams.ServerMark(p.cfg.Conn),
+		lastSeq: state.LastSeq,
+	})
 	p.cfg.Metrics.inStream.Set(float64(state.Messages))
 	if save {
 		s := store.Stream{Name: streams.RunsStream, Generation: old.runs.Generation, LastSeq: state.LastSeq}

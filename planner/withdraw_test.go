@@ -1,0 +1,279 @@
+package planner
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// cancel ends a run in SQL, as a user's cancel does, and tells nobody.
+func (r *rig) cancel(t *store.Timer) {
+	r.t.Helper()
+	_, _, err := r.store.ChangeJob(r.t.Context(), t.Namespace, t.JobID, func(_ *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
+		row := timers[0]
+		return store.Change{Remove: []store.TimerKey{row.TimerKey}, Runs: []store.RunRow{row.History(job.StepCancelled, true, "cancelled", now)}}, nil
+	})
+	check(r.t, err)
+}
+
+// pause holds a job in SQL; what was handed out goes on. It tells nobody.
+func (r *rig) pause(t *store.Timer) {
+	r.t.Helper()
+	_, _, err := r.store.ChangeJob(r.t.Context(), t.Namespace, t.JobID, func(j *job.Job, _ []store.Timer, now time.Time) (store.Change, error) {
+		held := *j
+		held.State, held.Version, held.Pause = job.Paused, j.Version+1, &job.Pause{By: "test", At: now}
+		return store.Change{Job: &held}, nil
+	})
+	check(r.t, err)
+}
+
+// tell passes the word on a hand-over, as whoever changed SQL does.
+func (r *rig) tell(t *store.Timer, dispatch int64, step job.Step) {
+	r.t.Helper()
+	streams.NewNotifier(r.nc, quiet).Recorded(recorded(t, dispatch, step))
+	check(r.t, r.nc.Flush())
+}
+
+// waits waits until the run of a paused job is a row that waits, and nothing else is left of it.
+func (r *rig) waits(t *store.Timer) {
+	r.t.Helper()
+	await(r.t, "the run of a paused job waits", func() bool {
+		j, err := r.store.Job(r.t.Context(), t.Namespace, t.JobID)
+		check(r.t, err)
+		rows, err := r.store.Timers(r.t.Context(), []*job.Job{j})
+		check(r.t, err)
+		got := rows[t.JobID]
+		if len(got) != 1 || got[0].RunID != t.RunID {
+			r.t.Fatalf("the paused job has %+v", got)
+		}
+		return got[0].Step == job.StepWaiting
+	})
+}
+
+// stored tells whether the message of a hand-over is in RUNS.
+func (r *rig) stored(p *Planner, t *store.Timer, dispatch int64) bool {
+	r.t.Helper()
+	_, found, err := streams.FindRun(r.t.Context(), r.js, p.road.Load().runs, subjectOf(t, dispatch))
+	check(r.t, err)
+	return found
+}
+
+// departing tells whether a marked run has not been sent yet.
+func departing(p *Planner, t *store.Timer) bool {
+	p.publisher.mu.Lock()
+	defer p.publisher.mu.Unlock()
+	for _, d := range p.publisher.heap {
+		if d.row.RunID == t.RunID {
+			return true
+		}
+	}
+	return false
+}
+
+// The fault: a run is cancelled, or its job paused, after it was marked and before its message is sent. It is not sent at all; what was paused comes back and
+// waits.
+func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*rig, *store.Timer)
+		step   job.Step
+	}{"cancelled": {(*rig).cancel, job.StepCancelled}, "paused": {(*rig).pause, job.StepWaiting}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			p := r.planner(nil, nil)
+			r.recorder()
+			r.owns(p)
+			// A mark takes along what is due up to 250 ms later: those are marked and wait for their time. On a machine that is slower than that, again.
+			for round := 0; ; round++ {
+				now := r.now()
+				at := now.Add(300 * time.Millisecond)
+				late := at.Add(200 * time.Millisecond)
+				timers := r.submit(now, r.job(at, nil), r.job(late, nil), r.job(late, nil), r.job(late.Add(time.Millisecond), nil))
+				first, taken, last := &timers[0], timers[1:3], &timers[3]
+				p.readSoon(t, first.Shard)
+				r.handedOut(10*time.Second, subjectOf(first, 1))
+				inTime := true
+				for i := range taken {
+					inTime = inTime && departing(p, &taken[i])
+				}
+				if inTime {
+					for i := range taken {
+						c.change(r, &taken[i])
+						r.tell(&taken[i], 1, c.step)
+					}
+					// The word comes to the planner by its own connection; a word on the first, after it, shows that it was heard.
+					r.tell(first, 1, job.StepSucceeded)
+					await(t, "the word was heard", func() bool {
+						heard, _ := ask(p, func() bool { return p.flights.byRun[first.RunID] == nil })
+						return heard
+					})
+					inTime = r.now().Before(late)
+				}
+				r.handedOut(10*time.Second, subjectOf(last, 1)) // sent in the order of their times: by now the others would have been
+				if !inTime && round < 10 {
+					continue
+				}
+				if !inTime {
+					t.Fatal("never quick enough to come between mark and publish")
+				}
+				for i := range taken {
+					if n := r.outs()[subjectOf(&taken[i], 1)]; n != 0 {
+						t.Errorf("run %d was sent", i)
+					}
+					if name == "paused" {
+						r.waits(&taken[i])
+					} else if row := r.row(taken[i].TimerKey); row != nil {
+						t.Errorf("run %d was cancelled and is %+v", i, row)
+					}
+				}
+				return
+			}
+		})
+	}
+}
+
+// readSoon makes the planner read what is due soon, though its forward cursor may have passed it.
+func (p *Planner) readSoon(t testing.TB, shard int32) {
+	t.Helper()
+	now := p.clock.Now()
+	_, err := p.readPages([]store.ShardCursor{{Shard: shard, From: store.TimerKey{Shard: shard, DueAt: now}}}, now.Add(p.cfg.Horizon))
+	check(t, err)
+}
+
+// The fault: the word that a run is cancelled, or its job paused, overtakes the answer to the mark of that run. It is not sent; what was paused comes back and
+// waits; what nobody spoke of is sent.
+func TestWithdrawnWhileItsMarkIsUnderWay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var held atomic.Bool
+	hold := make(chan struct{})
+	p := r.planner(&faulty{r.store, func(_ context.Context, _ store.Mark, do func() ([]store.MarkResult, error)) ([]store.MarkResult, error) {
+		results, err := do()
+		if held.CompareAndSwap(false, true) {
+			<-hold
+		}
+		return results, err
+	}}, nil)
+	r.recorder()
+	r.owns(p)
+	now := r.now()
+	timers := r.submit(now, r.job(now, nil), r.job(now, nil), r.job(now, nil))
+	cancelled, paused, other := &timers[0], &timers[1], &timers[2]
+	p.nudge()
+	await(t, "the mark", held.Load)
+	for i := range timers {
+		if row := r.row(timers[i].TimerKey); row == nil || row.Step != job.StepDispatched || row.Dispatch != 1 {
+			t.Fatalf("run %d is %+v, want all three in one mark", i, row)
+		}
+	}
+	r.cancel(cancelled)
+	r.tell(cancelled, 1, job.StepCancelled)
+	r.pause(paused)
+	r.tell(paused, 1, job.StepWaiting)
+	await(t, "the word was heard", func() bool {
+		n, _ := ask(p, func() int { return len(p.withdrawn) })
+		return n == 2
+	})
+	close(hold)
+	r.handedOut(10*time.Second, subjectOf(other, 1))
+	r.waits(paused)
+	for _, tm := range []*store.Timer{cancelled, paused} {
+		if n := r.outs()[subjectOf(tm, 1)]; n != 0 {
+			t.Errorf("%s was sent", tm.RunID)
+		}
+	}
+	if row := r.row(cancelled.TimerKey); row != nil {
+		t.Errorf("the cancelled run is %+v", row)
+	}
+	left, _ := ask(p, func() [3]int {
+		queued := 0
+		for _, l := range p.board.lanes {
+			queued += l.queued
+		}
+		return [3]int{len(p.withdrawn), queued, len(p.flights.byRun)}
+	})
+	if left != [3]int{0, 1, 1} {
+		t.Errorf("withdrawn, queued and in flight are %v, want none, one and one", left)
+	}
+}
+
+// The fault: a run is cancelled, or its job paused, when its message is in the stream and no executor has got it. The message is taken out; what was paused
+// comes back and waits. What an executor has got is left to it by a pause.
+func TestWithdrawnBeforeItsDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.recorder()
+	r.owns(p)
+	now := r.now()
+	timers := r.submit(now, r.job(now, nil), r.job(now.Add(time.Millisecond), nil), r.job(now.Add(2*time.Millisecond), nil))
+	p.nudge()
+	for i := range timers {
+		r.handedOut(10*time.Second, subjectOf(&timers[i], 1))
+		await(t, "its message is stored", func() bool { return r.stored(p, &timers[i], 1) })
+	}
+	got := r.pull(p, laneOf(&timers[0]))
+	check(t, got.fetch())
+	delivered := &timers[0]
+	if got.subject != subjectOf(delivered, 1) {
+		for i := range timers {
+			if got.subject == subjectOf(&timers[i], 1) {
+				timers[0], timers[i] = timers[i], timers[0]
+			}
+		}
+	}
+	cancelled, paused := &timers[1], &timers[2]
+	r.pause(delivered)
+	r.tell(delivered, 1, job.StepWaiting)
+	r.pause(paused)
+	r.tell(paused, 1, job.StepWaiting)
+	r.cancel(cancelled)
+	r.tell(cancelled, 1, job.StepCancelled)
+	for _, tm := range []*store.Timer{cancelled, paused} {
+		await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
+	}
+	r.waits(paused)
+	if !r.stored(p, delivered, 1) {
+		t.Error("the message that an executor has got was taken out")
+	}
+	if row := r.row(delivered.TimerKey); row == nil || row.Step != job.StepDispatched || row.Dispatch != 1 {
+		t.Errorf("what an executor has got is %+v", row)
+	}
+	for i := range timers {
+		if n := r.outs()[subjectOf(&timers[i], 1)]; n != 1 {
+			t.Errorf("run %d was sent %d times", i, n)
+		}
+	}
+}
+
+// puller plays an executor's consumer of a lane.
+type puller struct {
+	c       jetstream.Consumer
+	subject string // of the last message fetched
+	msg     jetstream.Msg
+}
+
+func (r *rig) pull(p *Planner, l streams.Lane) *puller {
+	r.t.Helper()
+	c, err := r.js.CreateOrUpdateConsumer(r.t.Context(), p.road.Load().runs.Name, jetstream.ConsumerConfig{
+		Durable: l.Namespace + "~" + l.Queue + "~" + l.Priority.String(), FilterSubject: "run." + l.Namespace + "." + l.Queue + "." + l.Priority.String() + ".>",
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, AckWait: time.Hour,
+	})
+	check(r.t, err)
+	return &puller{c: c}
+}
+
+func (u *puller) fetch() (err error) {
+	if u.msg, err = u.c.Next(jetstream.FetchMaxWait(10 * time.Second)); err == nil {
+		u.subject = u.msg.Subject()
+	}
+	return err
+}
