@@ -49,8 +49,12 @@ bench-smoke: build ## A short measurement of start lag, idle CPU and memory; fai
 	@scripts/bench-smoke
 
 .PHONY: chaos
-chaos: ## Kill a single host again and again under load, and check what it promised (SEED=, FOR=, KILLS=)
+chaos: ## Bring faults upon real processes under load, and check what they promise (STORE=sqlite|postgres, FOR=10m, SEED=, FAULTS=, MOST=)
 	@scripts/chaos
+
+.PHONY: chaos-short
+chaos-short: ## The same for a minute each on a single host and on a cluster, with a fresh seed
+	@scripts/chaos short
 
 .PHONY: smoke
 smoke: ## Build the binary, start it, run one job through it, stop it

@@ -24,10 +24,12 @@ const clockSlack = 5 * time.Millisecond
 // The invariants, by their numbers in the design; names are what a report prints.
 var names = map[int]string{
 	1: "every acknowledged submit is findable, each occurrence has exactly one terminal outcome",
-	2: "occurrences are those of the schedule, less recorded skips",
+	2: "occurrences are those of the schedule, less recorded skips, and of the triggers",
 	3: "no two attempts of a run at once, no dispatch twice, none after a higher one",
 	4: "no start before its time, none after an acknowledged cancel, pause or delete",
 	5: "attempts are at most the maximum",
+	6: "a namespace never sees or changes another",
+	7: "with a free slot no due run waits longer than the bound",
 	8: "history never changes, one final row per run",
 	9: "everything due is terminal and the streams are drained after the faults",
 }
@@ -57,12 +59,14 @@ const (
 	Resume ChangeKind = "resume"
 	Update ChangeKind = "update"
 	Delete ChangeKind = "delete"
+	// Trigger asks for a run beside the schedule.
+	Trigger ChangeKind = "trigger"
 )
 
 // Change is an acknowledged request. It took effect at some moment between its first try and its answer.
 type Change struct {
 	Kind      ChangeKind
-	RunID     string // cancel: the run that was named
+	RunID     string // cancel: the run that was named; trigger: the run that the answer named
 	Requested time.Time
 	Answered  time.Time
 	Schedule  schedule.Schedule // update: the new one
@@ -71,14 +75,20 @@ type Change struct {
 // Job is an acknowledged submit.
 type Job struct {
 	ID          string
-	Number      int // what its command writes
+	Namespace   string // empty where there is but one
+	Queue       string // as History.Slots has it; empty means default
+	Number      int    // what its command writes
 	Answered    time.Time
 	Schedule    schedule.Schedule
 	MaxAttempts int32
-	Overlap     string // for the report only
+	Overlap     string // allow, else forbid
 	CatchUp     string // for the report only
+	// Doomed: its command kills the executor under it, every time.
+	Doomed bool
 	// Changes are in the order in which they were asked for; a job has one client, which asks for one thing at a time.
 	Changes []Change
+	// Unsure are changes that were asked for and not acknowledged: each may have had its effect once, or not.
+	Unsure []Change
 
 	// What GetJob and ListRuns gave at the end.
 	Found     bool
@@ -94,6 +104,7 @@ type Run struct {
 	Reason    string
 	Scheduled time.Time
 	Attempts  []Attempt
+	EndedAt   time.Time // zero while it goes on
 	// Of a skip: the last occurrence it stands for, and how many.
 	Through time.Time
 	Count   int64
@@ -148,6 +159,27 @@ type History struct {
 	// Seen are rows of history that were read while faults went on.
 	Seen []Attempt
 	Left Left
+
+	// Disturbed are the times in which a fault lasted, each until what it hit was up again. Recovery comes on top.
+	Disturbed []Window
+	// Slots are how many runs all executors that serve a queue may work on at once. A queue of a namespace is "namespace/queue", the shared one "default".
+	// Of a queue that is missing nothing is said.
+	Slots map[string]int
+	// Foreign are answers to clients of one namespace about jobs and runs of another, and their lists.
+	Foreign []ForeignCall
+	// Poison are messages that nobody can take, and where they ended.
+	Poison []Poison
+}
+
+// Poison is a message that was put where nobody can take it.
+type Poison struct {
+	What string
+	// Want is the subject at which it must end once the faults are over; empty: nowhere, as it is counted and passed over.
+	Want string
+	// Ended are the subjects at which it was found.
+	Ended []string
+	// Reason is what was found there as the cause.
+	Reason string
 }
 
 // Check returns what must not have happened, ordered by invariant and job.
@@ -167,10 +199,14 @@ func Check(h *History) []Violation {
 		}
 		c.outcomes(j)
 		c.occurrences(j)
+		c.triggers(j)
 		c.rows(j)
 		c.holds(j)
 	}
 	c.work()
+	c.waits()
+	c.foreign()
+	c.poison()
 	c.seen()
 	c.left()
 	slices.SortStableFunc(c.found, func(a, b Violation) int {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/waterclock-io/waterclock/job/schedule"
 )
@@ -19,7 +20,7 @@ func at(seconds float64) time.Time {
 // ran adds a run that did its work at once, with its lines.
 func ran(h *History, j *Job, id string, scheduled, started float64) {
 	j.Runs = append(j.Runs, Run{
-		ID: id, Origin: "schedule", State: "succeeded", Reason: "ok", Scheduled: at(scheduled),
+		ID: id, Origin: "schedule", State: "succeeded", Reason: "ok", Scheduled: at(scheduled), EndedAt: at(started + 0.1),
 		Attempts: []Attempt{{RunID: id, Attempt: 1, Dispatch: 1, State: "succeeded", Reason: "ok", Started: at(started), EndedAt: at(started + 0.1)}},
 	})
 	worked(h, id, 1, 1, 100, started, 0.1, true)
@@ -44,19 +45,22 @@ const (
 	paused
 	moved
 	deleted
+	triggered
+	jittered
+	late
 )
 
 // clean is a history as it should be, with one job of each sort.
 func clean() *History {
-	h := &History{Jobs: make([]Job, 7)}
-	for i, id := range []string{"once", "series", "retried", "cancelled", "paused", "moved", "deleted"} {
-		h.Jobs[i] = Job{ID: id, Found: true, Answered: at(0.1), CreatedAt: at(0), MaxAttempts: 3, Schedule: schedule.Schedule{Kind: schedule.Once, At: at(1)}}
+	h := &History{Jobs: make([]Job, 10), Slots: map[string]int{"default": 2}}
+	for i, id := range []string{"once", "series", "retried", "cancelled", "paused", "moved", "deleted", "triggered", spreadID, "late"} {
+		h.Jobs[i] = Job{ID: id, Namespace: "a", Found: true, Answered: at(0.1), CreatedAt: at(0), MaxAttempts: 3, Schedule: schedule.Schedule{Kind: schedule.Once, At: at(1)}}
 	}
 	every := func(from, to float64) schedule.Schedule {
 		return schedule.Schedule{Kind: schedule.Every, Period: time.Second, Anchor: at(from), End: at(to)}
 	}
 	skip := func(j *Job, id, reason string, from, through float64, n int64) {
-		j.Runs = append(j.Runs, Run{ID: id, Origin: "schedule", State: "skipped", Reason: reason, Scheduled: at(from), Through: at(through), Count: n})
+		j.Runs = append(j.Runs, Run{ID: id, Origin: "schedule", State: "skipped", Reason: reason, Scheduled: at(from), EndedAt: at(through + 0.2), Through: at(through), Count: n})
 	}
 
 	ran(h, &h.Jobs[once], "r-once", 1, 1.02)
@@ -102,10 +106,43 @@ func clean() *History {
 	ran(h, d, "d-1", 1, 1.01)
 	ran(h, d, "d-2", 2, 2.01)
 
+	t := &h.Jobs[triggered] // once at its time, once when asked for
+	t.Changes = []Change{{Kind: Trigger, RunID: "t-asked", Requested: at(2), Answered: at(2.1)}}
+	ran(h, t, "t-1", 1, 1.01)
+	ran(h, t, "t-asked", 2.05, 2.2)
+	t.Runs[1].Origin = "trigger"
+
+	v := &h.Jobs[jittered]
+	v.Schedule = every(1, 2.5)
+	v.Schedule.Jitter = 500 * time.Millisecond
+	for i, id := range []string{"v-1", "v-2"} {
+		when := float64(i + 1)
+		ran(h, v, id, when, when+v.Schedule.JitterFor(uuid.MustParse(v.ID), at(when)).Seconds()+0.01)
+	}
+
+	// Late in every way that is excused: a fault, and its recovery; both slots taken; a pause; and then not for long.
+	l := &h.Jobs[late]
+	l.Queue, l.Schedule.At = "a/slow", at(100)
+	h.Slots["a/slow"] = 1
+	h.Disturbed = []Window{{at(101), at(105)}}
+	l.Changes = []Change{{Kind: Pause, Requested: at(117.5), Answered: at(117.6)}, {Kind: Resume, Requested: at(130), Answered: at(130.1)}}
+	worked(h, "t-asked", 1, 2, 200, 133, 20, false) // of another queue, and yet it may take the slot
+	ran(h, l, "l-1", 100, 155)
+
+	h.Foreign = []ForeignCall{
+		{Namespace: "b", Call: "CancelRun", JobID: "once", RunID: "r-once", Requested: at(0.5), Code: "not_found"},
+		{Namespace: "b", Call: "DeleteJob", JobID: "cancelled", Requested: at(0.5), Code: "not_found"},
+		{Namespace: "a", Call: "ListJobs", Listed: []string{"once", "series"}, Code: "ok"},
+		{Namespace: "b", Call: "ListJobs", Listed: []string{"nobody's"}, Code: "ok"},
+	}
+	h.Poison = []Poison{{What: "garbage", Want: "dead.submit.a", Ended: []string{"dead.submit.a"}, Reason: "no JSON"}, {What: "a status of nobody"}}
 	h.Seen = []Attempt{h.Jobs[once].Runs[0].Attempts[0], h.Jobs[retried].Runs[0].Attempts[0]}
 	h.Left.Streams = []Stream{{Name: "RUNS-1"}}
 	return h
 }
+
+// spreadID is a real id: jitter is drawn from it.
+const spreadID = "72240e32-00a6-5a97-bcc2-37fb9239072f"
 
 func TestCleanHistoryPasses(t *testing.T) {
 	t.Parallel()
@@ -147,6 +184,39 @@ func TestEachInvariantIsSeen(t *testing.T) {
 		{"start after a delete", 4, func(h *History) { worked(h, "d-2", 1, 2, 2, 5.4, 0.1, true) }},
 		{"too many attempts are worked on", 5, func(h *History) { worked(h, "r-retried", 4, 4, 4, 5, 0.1, true) }},
 		{"too many attempts in history", 5, func(h *History) { h.Jobs[retried].Runs[0].Attempts[1].Attempt = 4 }},
+		{"a doomed job succeeds", 1, func(h *History) { h.Jobs[once].Doomed = true }},
+		{"a triggered run is gone", 2, func(h *History) {
+			h.Jobs[triggered].Changes[0].RunID = "t-other"
+			h.Jobs[triggered].Unsure = []Change{{Kind: Trigger}}
+		}},
+		{"a run that nobody triggered", 2, func(h *History) { h.Jobs[triggered].Changes = nil }},
+		{"a trigger makes two runs", 2, func(h *History) {
+			ran(h, &h.Jobs[triggered], "t-extra", 3, 3.1)
+			h.Jobs[triggered].Runs[2].Origin = "trigger"
+		}},
+		{"before its jitter", 4, func(h *History) { h.Work = without(h.Work, "v-2"); worked(h, "v-2", 1, 1, 1, 2.001, 0.1, true) }},
+		{"another namespace is answered", 6, func(h *History) { h.Foreign[0].Code = "ok" }},
+		{"another namespace learns that it exists", 6, func(h *History) { h.Foreign[0].Code = "failed_precondition" }},
+		{"another namespace lists it", 6, func(h *History) { h.Foreign[3].Listed = []string{"series"} }},
+		{"another namespace cancels it", 6, func(h *History) {
+			h.Jobs[once].Runs[0].State, h.Jobs[once].Runs[0].Attempts[0].State = "cancelled", "cancelled"
+			h.Seen = h.Seen[1:]
+		}},
+		{"another namespace triggers it", 6, func(h *History) {
+			h.Foreign[0].Call = "TriggerJob"
+			ran(h, &h.Jobs[once], "extra", 3, 3.1)
+			h.Jobs[once].Runs[1].Origin = "trigger"
+		}},
+		{"waits beside free slots", 7, func(h *History) { h.Work = without(h.Work, "l-1"); worked(h, "l-1", 1, 1, 1, 158, 0.1, true) }},
+		{"waits in quiet times", 7, func(h *History) { h.Disturbed = nil }},
+		{"waits beside one of two slots", 7, func(h *History) { h.Slots["a/slow"] = 2 }},
+		{"waits after its resume", 7, func(h *History) {
+			h.Jobs[late].Changes[0].Requested, h.Jobs[late].Changes[1].Answered = at(116), at(119)
+		}},
+		{"poison is nowhere", 9, func(h *History) { h.Poison[0].Ended = nil }},
+		{"poison ends elsewhere", 9, func(h *History) { h.Poison[0].Ended = []string{"dead.status"} }},
+		{"poison has no reason", 9, func(h *History) { h.Poison[0].Reason = "" }},
+		{"what is to be passed over ends somewhere", 9, func(h *History) { h.Poison[1].Ended = []string{"dead.status"} }},
 		{"two final rows", 8, func(h *History) { h.Jobs[once].Runs = append(h.Jobs[once].Runs, h.Jobs[once].Runs[0]) }},
 		{"history changes", 8, func(h *History) { h.Seen[0].Code = 7 }},
 		{"history goes", 8, func(h *History) { h.Seen[0].Attempt = 2 }},

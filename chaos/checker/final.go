@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"slices"
 )
 
 // rows is invariant 8 over the history of a job at the end, and invariant 5 over its attempts.
@@ -95,5 +96,22 @@ func (c *check) left() {
 	}
 	for _, id := range c.h.Left.Endless {
 		c.add(9, id, "", "is an active series without a future run")
+	}
+}
+
+// poison is the part of invariant 9 that says where what nobody can take must end.
+func (c *check) poison() {
+	for _, p := range c.h.Poison {
+		switch {
+		case p.Want == "" && len(p.Ended) > 0:
+			c.add(9, "", "", "%s was to be counted and passed over, and ended at %s: %s", p.What, p.Ended, p.Reason)
+		case p.Want == "":
+		case len(p.Ended) == 0:
+			c.add(9, "", "", "%s was to end at %s, and is nowhere", p.What, p.Want)
+		case slices.ContainsFunc(p.Ended, func(at string) bool { return at != p.Want }): // twice at the right place is no harm
+			c.add(9, "", "", "%s was to end at %s, and ended at %s", p.What, p.Want, p.Ended)
+		case p.Reason == "":
+			c.add(9, "", "", "%s ended at %s without a reason", p.What, p.Want)
+		}
 	}
 }

@@ -39,6 +39,10 @@ func (c *check) outcomes(j *Job) {
 			continue
 		}
 		last := r.Attempts[len(r.Attempts)-1]
+		if j.Doomed {
+			c.add(1, j.ID, r.ID, "is succeeded, though its executor dies under it every time")
+			continue
+		}
 		if !c.completed(r.ID, last.Dispatch) {
 			c.add(1, j.ID, r.ID, "is succeeded by dispatch %d, whose command never came to its end", last.Dispatch)
 		}
@@ -163,6 +167,42 @@ func (c *check) skip(j *Job, r *Run, may, accounted map[time.Time]bool) {
 	// Around an update which of the two schedules counted cannot be told from outside.
 	if stands != r.Count && len(spans(j)) == 1 {
 		c.add(2, j.ID, r.ID, "the skip from %s to %s (%s) counts %d occurrences, which are %d", stamp(r.Scheduled), stamp(r.Through), r.Reason, r.Count, stands)
+	}
+}
+
+// triggers is invariant 2 for what was asked for beside the schedule: each acknowledged trigger has its run, and there is no other. That the run ends, and
+// once, is seen with all others.
+func (c *check) triggers(j *Job) {
+	asked := map[string]Change{}
+	for _, ch := range j.Changes {
+		if ch.Kind == Trigger {
+			asked[ch.RunID] = ch
+		}
+	}
+	unsure := 0
+	for _, ch := range j.Unsure {
+		if ch.Kind == Trigger {
+			unsure++
+		}
+	}
+	there := map[string]bool{}
+	for i := range j.Runs {
+		r := &j.Runs[i]
+		if r.Origin != "trigger" || there[r.ID] {
+			continue
+		}
+		there[r.ID] = true
+		if _, acknowledged := asked[r.ID]; acknowledged {
+			continue
+		}
+		if unsure--; unsure < 0 && !c.triggeredFromOutside(j, r) {
+			c.add(2, j.ID, r.ID, "an extra run of %s, which nobody triggered", stamp(r.Scheduled))
+		}
+	}
+	for run, ch := range asked {
+		if !there[run] {
+			c.add(2, j.ID, run, "a gap: it was triggered, acknowledged at %s, and is not there", stamp(ch.Answered))
+		}
 	}
 }
 

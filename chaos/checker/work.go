@@ -1,7 +1,10 @@
 package checker
 
 import (
+	"slices"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // work is invariants 3, 4 (the scheduled time) and 5 over what the commands wrote.
@@ -14,8 +17,8 @@ func (c *check) work() {
 			c.add(1, "", s.RunID, "worked on at %s (job number %d), and in no history", stamp(s.At), s.Number)
 		} else {
 			jobID = j.ID
-			if early := r.Scheduled.Sub(s.At); early > clockSlack {
-				c.add(4, jobID, s.RunID, "dispatch %d started at %s, %s before its scheduled time", s.Dispatch, stamp(s.At), early)
+			if early := due(j, r).Sub(s.At); early > clockSlack {
+				c.add(4, jobID, s.RunID, "dispatch %d started at %s, %s before its time", s.Dispatch, stamp(s.At), early)
 			}
 			if s.Attempt > j.MaxAttempts {
 				c.add(5, jobID, s.RunID, "attempt %d was started, the maximum is %d", s.Attempt, j.MaxAttempts)
@@ -30,6 +33,20 @@ func (c *check) work() {
 		}
 	}
 }
+
+// due is the earliest time at which a run may start: the scheduled one and its jitter. Which jitter counts around an update cannot be told from outside.
+func due(j *Job, r *Run) time.Time {
+	if r.Origin != "schedule" || j.Schedule.Jitter == 0 || slices.ContainsFunc(j.Changes, isUpdate) || slices.ContainsFunc(j.Unsure, isUpdate) {
+		return r.Scheduled
+	}
+	id, err := uuid.Parse(j.ID)
+	if err != nil {
+		return r.Scheduled
+	}
+	return r.Scheduled.Add(j.Schedule.JitterFor(id, r.Scheduled))
+}
+
+func isUpdate(ch Change) bool { return ch.Kind == Update }
 
 // pair looks at two sessions of a run, of which b started later.
 func (c *check) pair(jobID string, a, b session) {

@@ -41,6 +41,7 @@ func Child(args []string) error {
 	number := flags.Int("number", 0, "the number of the job")
 	work := flags.Duration("work", 0, "how long it works")
 	fails := flags.Int("fails", 0, "how many attempts fail")
+	murders := flags.Bool("murder", false, "kill the executor that it works for, and wait for what comes of it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -62,6 +63,11 @@ func Child(args []string) error {
 	}
 	if err := write(checker.Start); err != nil {
 		return err
+	}
+	if *murders {
+		if err := murder(); err != nil {
+			return errors.Join(err, write(checker.End))
+		}
 	}
 	over := time.NewTimer(*work)
 	alive := time.NewTicker(aliveEvery)

@@ -2,23 +2,21 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/nats-io/nats.go"
-	"google.golang.org/protobuf/encoding/protojson"
+	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
-	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 )
 
 const (
@@ -33,19 +31,24 @@ type client struct {
 	name  string
 	rng   *rand.Rand
 	maker *maker
-	jobs  waterclockv1connect.JobServiceClient
-	runs  waterclockv1connect.RunServiceClient
-	nats  *nats.Conn // not nil: submits go by request and reply
-	log   *slog.Logger
-	next  func() int // numbers jobs
+	*door
+	nats *nats.Conn          // not nil: submits go by request and reply
+	js   jetstream.JetStream // not nil: now and then a submit is only published
+	log  *slog.Logger
+	next func() int // numbers jobs
+	// peers are the jobs of other namespaces as they are known now; nil where there is one namespace.
+	peers func() []checker.Job
 	// without are changes that this client never asks for.
 	without map[checker.ChangeKind]bool
 
 	// asking are cancels whose answer nobody waits for yet.
 	asking sync.WaitGroup
 
-	mu   sync.Mutex
-	mine []*known
+	triggers int // asked for, to number them
+
+	mu      sync.Mutex
+	mine    []*known
+	foreign []checker.ForeignCall
 	// odd are answers that no client should get, by text.
 	odd map[string]int
 }
@@ -55,17 +58,15 @@ type known struct {
 	checker.Job
 	key     string
 	run     string // the first
-	over    bool   // deleted, or given up as it cannot be changed any more
+	over    bool   // deleted, doomed, or given up as it cannot be changed any more
+	unseen  bool   // was only published, and has not been seen since
 	paused  bool
 	resume  time.Time
 	changed int
 }
 
-func newClient(name string, rng *rand.Rand, m *maker, hc *http.Client, url string, log *slog.Logger, next func() int) *client {
-	return &client{
-		name: name, rng: rng, maker: m, log: log.With("client", name), next: next, odd: map[string]int{},
-		jobs: waterclockv1connect.NewJobServiceClient(hc, url), runs: waterclockv1connect.NewRunServiceClient(hc, url),
-	}
+func newUser(name string, rng *rand.Rand, m *maker, d *door, log *slog.Logger, next func() int) *client {
+	return &client{name: name, rng: rng, maker: m, door: d, log: log.With("client", name, "namespace", d.namespace), next: next, odd: map[string]int{}}
 }
 
 // work puts load on the host until the load ends, and then resumes what it has paused. Answers are waited for until calls ends, beyond the end of the load:
@@ -97,6 +98,13 @@ func (c *client) step(ctx context.Context) {
 			return
 		}
 	}
+	if c.peers != nil && c.rng.IntN(6) == 0 {
+		c.trespass(ctx)
+		return
+	}
+	if c.rng.IntN(3) == 0 && c.lookForPublished(ctx) {
+		return
+	}
 	k := c.pick(now)
 	if k == nil {
 		c.submit(ctx, now)
@@ -115,14 +123,17 @@ func (c *client) step(ctx context.Context) {
 		c.update(ctx, k)
 	case checker.Delete:
 		c.delete(ctx, k)
+	case checker.Trigger:
+		c.trigger(ctx, k)
 	default:
 		c.submit(ctx, now)
 	}
 }
 
 // turns is how often each thing is done: a submit where it is empty.
-var turns = [20]checker.ChangeKind{
+var turns = [24]checker.ChangeKind{
 	checker.Cancel, checker.Cancel, checker.Pause, checker.Pause, checker.Pause, checker.Update, checker.Update, checker.Delete, checker.Delete,
+	checker.Trigger, checker.Trigger,
 }
 
 // pick chooses a job that may still be worth changing.
@@ -133,7 +144,7 @@ func (c *client) pick(now time.Time) *known {
 		if k.Schedule.Kind == schedule.Once {
 			end = k.Schedule.At.Add(5 * time.Second)
 		}
-		if !k.over && !k.paused && now.Before(end) && k.changed < 3 {
+		if !k.over && !k.unseen && !k.paused && now.Before(end) && k.changed < 3 {
 			live = append(live, k)
 		}
 	}
@@ -150,20 +161,32 @@ func (c *client) submit(ctx context.Context, now time.Time) {
 			series++
 		}
 	}
+	send := c.send
+	switch way := c.rng.IntN(8); {
+	case way == 0 && c.js != nil:
+		send = c.publish
+	case way == 1:
+		c.batch(ctx, now, 2+c.rng.IntN(6))
+		return
+	}
 	if series < maxSeries && c.rng.IntN(4) == 0 {
-		spec, j := c.maker.series(c.next(), now)
-		c.send(ctx, spec, j)
+		number := c.next()
+		spec, j, fires := c.maker.minutely(number, now)
+		if !fires || c.rng.IntN(4) > 0 {
+			spec, j = c.maker.series(number, now)
+		}
+		send(ctx, spec, j)
 		return
 	}
 	spec, j := c.maker.one(c.next(), now)
-	c.send(ctx, spec, j)
+	send(ctx, spec, j)
 }
 
 // burst submits jobs that are due now, one after the other.
 func (c *client) burst(ctx context.Context, n int) {
 	for range n {
 		now := time.Now().UTC().Truncate(time.Microsecond)
-		j := checker.Job{Number: c.next(), MaxAttempts: 50, Schedule: schedule.Schedule{Kind: schedule.Once, At: now}}
+		j := checker.Job{Namespace: c.namespace, Number: c.next(), MaxAttempts: 50, Schedule: schedule.Schedule{Kind: schedule.Once, At: now}}
 		c.send(ctx, c.maker.spec(j, work{file: c.maker.file, child: c.maker.child, long: c.maker.between(0, 400*time.Millisecond)}), j)
 	}
 }
@@ -175,79 +198,47 @@ func (c *client) cancelLast(ctx context.Context, n int) {
 	}
 }
 
-func (c *client) send(ctx context.Context, spec *waterclockv1.JobSpec, j checker.Job) {
-	k := &known{Job: j, key: fmt.Sprintf("%s-%d", c.name, j.Number)}
-	req := &waterclockv1.SubmitJobRequest{Spec: spec, IdempotencyKey: k.key}
-	_, _, ok := c.until(ctx, "submit", func(ctx context.Context, _ bool) error {
-		res, err := c.sendOnce(ctx, req)
-		if err == nil {
-			k.ID, k.run = res.GetJob().GetJobId(), res.GetRun().GetRunId()
-		}
-		return err
-	})
-	if !ok {
-		return
-	}
-	k.Answered = time.Now()
-	c.log.Info("submitted", "job", k.ID, "number", j.Number, "kind", j.Schedule.Kind, "at", j.Schedule.At, "period", j.Schedule.Period, "anchor", j.Schedule.Anchor,
-		"end", j.Schedule.End, "overlap", j.Overlap, "catch_up", j.CatchUp)
-	c.mu.Lock()
-	c.mine = append(c.mine, k)
-	c.mu.Unlock()
+// asked is what became of a call.
+type asked struct {
+	requested, answered time.Time
+	// ok: it was done. unsure: no answer says that it was not.
+	ok, unsure bool
 }
 
-func (c *client) sendOnce(ctx context.Context, req *waterclockv1.SubmitJobRequest) (*waterclockv1.SubmitJobResponse, error) {
-	if c.nats == nil {
-		res, err := c.jobs.SubmitJob(ctx, connect.NewRequest(req))
-		if err != nil {
-			return nil, err
-		}
-		return res.Msg, nil
-	}
-	body, err := protojson.Marshal(req)
-	if err != nil {
-		return nil, err
-	}
-	m, err := c.nats.RequestWithContext(ctx, "submit.default", body)
-	if err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, err)
-	}
-	if code := m.Header.Get("Nats-Service-Error-Code"); code != "" {
-		var as connect.Code
-		if as.UnmarshalText([]byte(code)) != nil {
-			as = connect.CodeUnknown
-		}
-		return nil, connect.NewError(as, errors.New(m.Header.Get("Nats-Service-Error")))
-	}
-	res := &waterclockv1.SubmitJobResponse{}
-	return res, protojson.Unmarshal(m.Data, res)
-}
-
-// until repeats a call until it is answered. It returns when it was first tried and when answered, and whether it did what was asked; again tells the call
-// that an earlier try may have had its effect. An answer other than yes that makes sense (too late, over) is not one to remember.
+// until is insistent for who wants to know no more than whether it was done.
 func (c *client) until(ctx context.Context, what string, call func(ctx context.Context, again bool) error) (requested, answered time.Time, ok bool) {
-	requested = time.Now()
+	a := c.insistent(ctx, what, call)
+	return a.requested, a.answered, a.ok
+}
+
+// insistent repeats a call until it is answered; again tells the call that an earlier try may have had its effect. An answer other than yes that makes sense (too
+// late, over) is not one to remember.
+func (c *client) insistent(ctx context.Context, what string, call func(ctx context.Context, again bool) error) asked {
+	a := asked{requested: time.Now()}
 	for again := false; ; again = true {
 		one, cancel := context.WithTimeout(ctx, callLimit)
 		err := call(one, again)
 		cancel()
+		a.answered = time.Now()
 		if err == nil {
-			return requested, time.Now(), true
+			a.ok, a.unsure = true, false
+			return a
 		}
 		switch code := connect.CodeOf(err); code {
 		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeResourceExhausted, connect.CodeAborted:
 		case connect.CodeFailedPrecondition:
 			c.log.Info("refused", "what", what, "error", err)
-			return requested, time.Now(), false
+			return a
 		case connect.CodeUnknown, connect.CodeInternal:
 			c.oddity(what, err) // and yet it may be of a connection that was cut
 		default:
 			c.oddity(what, err)
-			return requested, time.Now(), false
+			return a
 		}
+		a.unsure = true
 		select {
 		case <-ctx.Done():
-			return requested, time.Now(), false
+			return a
 		case <-time.After(retryEvery):
 		}
 	}
@@ -260,18 +251,21 @@ func (c *client) oddity(what string, err error) {
 	c.odd[what+": "+err.Error()]++
 }
 
-// change asks for a change and remembers it where it was acknowledged.
-func (c *client) change(ctx context.Context, k *known, ch checker.Change, call func(ctx context.Context, again bool) error) bool {
+// change asks for a change and remembers it where it was acknowledged, or may have been made all the same. The call may fill in what the answer says.
+func (c *client) change(ctx context.Context, k *known, ch *checker.Change, call func(ctx context.Context, again bool) error) bool {
 	k.changed++
-	var ok bool
-	ch.Requested, ch.Answered, ok = c.until(ctx, string(ch.Kind), call)
-	c.log.Info("asked", "what", ch.Kind, "job", k.ID, "run", ch.RunID, "acknowledged", ok, "requested", ch.Requested, "schedule", ch.Schedule)
-	if ok {
-		c.mu.Lock()
-		k.Changes = append(k.Changes, ch)
-		c.mu.Unlock()
+	got := c.insistent(ctx, string(ch.Kind), call)
+	ch.Requested, ch.Answered = got.requested, got.answered
+	c.log.Info("asked", "what", ch.Kind, "job", k.ID, "run", ch.RunID, "acknowledged", got.ok, "unsure", got.unsure, "requested", ch.Requested, "schedule", ch.Schedule)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case got.ok:
+		k.Changes = append(k.Changes, *ch)
+	case got.unsure:
+		k.Unsure = append(k.Unsure, *ch)
 	}
-	return ok
+	return got.ok
 }
 
 func (c *client) cancel(ctx context.Context, k *known) {
@@ -286,14 +280,14 @@ func (c *client) cancel(ctx context.Context, k *known) {
 		}
 		run = res.Msg.GetRun().GetRunId()
 	}
-	c.change(ctx, k, checker.Change{Kind: checker.Cancel, RunID: run}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Cancel, RunID: run}, func(ctx context.Context, _ bool) error {
 		_, err := c.runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: k.ID, RunId: run}))
 		return err
 	})
 }
 
 func (c *client) pause(ctx context.Context, k *known) {
-	k.paused = c.change(ctx, k, checker.Change{Kind: checker.Pause}, func(ctx context.Context, _ bool) error {
+	k.paused = c.change(ctx, k, &checker.Change{Kind: checker.Pause}, func(ctx context.Context, _ bool) error {
 		_, err := c.jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: k.ID}))
 		return err
 	})
@@ -302,7 +296,7 @@ func (c *client) pause(ctx context.Context, k *known) {
 
 func (c *client) resume(ctx context.Context, k *known) {
 	k.paused = false
-	c.change(ctx, k, checker.Change{Kind: checker.Resume}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Resume}, func(ctx context.Context, _ bool) error {
 		_, err := c.jobs.ResumeJob(ctx, connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: k.ID}))
 		return err
 	})
@@ -310,10 +304,24 @@ func (c *client) resume(ctx context.Context, k *known) {
 
 func (c *client) delete(ctx context.Context, k *known) {
 	k.over = true
-	c.change(ctx, k, checker.Change{Kind: checker.Delete}, func(ctx context.Context, again bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Delete}, func(ctx context.Context, again bool) error {
 		_, err := c.jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: k.ID}))
 		if again && connect.CodeOf(err) == connect.CodeNotFound {
 			return nil // by the try that was not answered
+		}
+		return err
+	})
+}
+
+// trigger asks for a run beside the schedule. The id of the request makes the second try find what the first has made.
+func (c *client) trigger(ctx context.Context, k *known) {
+	c.triggers++
+	request := fmt.Sprintf("%s-trigger-%d", c.name, c.triggers)
+	ch := checker.Change{Kind: checker.Trigger}
+	c.change(ctx, k, &ch, func(ctx context.Context, _ bool) error {
+		res, err := c.jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: k.ID, RequestId: request}))
+		if err == nil {
+			ch.RunID = res.Msg.GetRun().GetRunId()
 		}
 		return err
 	})
@@ -328,7 +336,7 @@ func (c *client) update(ctx context.Context, k *known) {
 			c.maker.between(5*time.Second, 20*time.Second))
 	}
 	tried := int64(0)
-	c.change(ctx, k, checker.Change{Kind: checker.Update, Schedule: s}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Update, Schedule: s}, func(ctx context.Context, _ bool) error {
 		res, err := c.jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: k.ID}))
 		if err != nil {
 			return err
@@ -353,7 +361,8 @@ func (c *client) told() []checker.Job {
 	out := make([]checker.Job, len(c.mine))
 	for i, k := range c.mine {
 		out[i] = k.Job
-		out[i].Changes = append([]checker.Change(nil), k.Changes...)
+		out[i].Changes = slices.Clone(k.Changes)
+		out[i].Unsure = slices.Clone(k.Unsure)
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,23 +12,25 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
+	_ "github.com/jackc/pgx/v5/stdlib" // to look at what is left, as well as
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	_ "modernc.org/sqlite" // to look at what is left
+	_ "modernc.org/sqlite" // here
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/job"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
-	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 	"github.com/waterclock-io/waterclock/streams"
 )
 
-// reader reads history as a user does.
+// reader reads history as users do: the jobs of each namespace by its own door.
 type reader struct {
-	jobs waterclockv1connect.JobServiceClient
-	runs waterclockv1connect.RunServiceClient
+	doors map[string]*door // by namespace
 }
+
+// readLimit is how long one job may take to be read at the end, when nothing is broken any more: long enough for an API that is just starting.
+const readLimit = 30 * time.Second
 
 // all fills in what the API shows of every job.
 func (r *reader) all(ctx context.Context, jobs []checker.Job) error {
@@ -39,7 +40,7 @@ func (r *reader) all(ctx context.Context, jobs []checker.Job) error {
 	for n := range readers {
 		wg.Go(func() {
 			for i := n; i < len(jobs) && errs[n] == nil; i += readers {
-				errs[n] = r.one(ctx, &jobs[i])
+				errs[n] = r.insist(ctx, &jobs[i])
 			}
 		})
 	}
@@ -47,8 +48,29 @@ func (r *reader) all(ctx context.Context, jobs []checker.Job) error {
 	return errors.Join(errs...)
 }
 
+// insist reads a job, anew where an API could not be reached.
+func (r *reader) insist(ctx context.Context, j *checker.Job) error {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	for {
+		read := *j
+		one, stop := context.WithTimeout(ctx, callLimit)
+		err := r.one(one, &read)
+		stop()
+		if err == nil {
+			*j = read
+			return nil
+		}
+		if !saysNothing(err) || wait(ctx, retryEvery) != nil {
+			return err
+		}
+	}
+}
+
+// one reads a job once. What an error leaves in it is of no use.
 func (r *reader) one(ctx context.Context, j *checker.Job) error {
-	got, err := r.jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: j.ID}))
+	d := r.doors[j.Namespace]
+	got, err := d.jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: j.ID}))
 	if connect.CodeOf(err) == connect.CodeNotFound {
 		return nil // for the checker to say
 	}
@@ -57,7 +79,7 @@ func (r *reader) one(ctx context.Context, j *checker.Job) error {
 	}
 	j.Found, j.CreatedAt = true, got.Msg.GetJob().GetCreateTime().AsTime()
 	for page := ""; ; {
-		list, err := r.runs.ListRuns(ctx, connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: j.ID, PageSize: 1000, PageToken: page}))
+		list, err := d.runs.ListRuns(ctx, connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: j.ID, PageSize: 1000, PageToken: page}))
 		if err != nil {
 			return fmt.Errorf("list runs of job %s: %w", j.ID, err)
 		}
@@ -67,7 +89,7 @@ func (r *reader) one(ctx context.Context, j *checker.Job) error {
 				return err
 			}
 			if out.State != "skipped" {
-				if out.Attempts, err = r.attempts(ctx, j.ID, out.ID); err != nil {
+				if out.Attempts, err = attempts(ctx, d, j.ID, out.ID); err != nil {
 					return err
 				}
 			}
@@ -80,8 +102,8 @@ func (r *reader) one(ctx context.Context, j *checker.Job) error {
 }
 
 // attempts are the rows of history of a run.
-func (r *reader) attempts(ctx context.Context, jobID, runID string) ([]checker.Attempt, error) {
-	res, err := r.runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: jobID, RunId: runID}))
+func attempts(ctx context.Context, d *door, jobID, runID string) ([]checker.Attempt, error) {
+	res, err := d.runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: jobID, RunId: runID}))
 	if err != nil {
 		return nil, fmt.Errorf("get run %s of job %s: %w", runID, jobID, err)
 	}
@@ -97,7 +119,7 @@ func (r *reader) attempts(ctx context.Context, jobID, runID string) ([]checker.A
 
 func readRun(run *waterclockv1.Run) (checker.Run, error) {
 	out := checker.Run{
-		ID: run.GetRunId(), State: stateName(run.GetState()), Reason: run.GetOutcome().GetReason(), Scheduled: instant(run.GetScheduledTime()),
+		ID: run.GetRunId(), State: stateName(run.GetState()), Reason: run.GetOutcome().GetReason(), Scheduled: instant(run.GetScheduledTime()), EndedAt: instant(run.GetEndTime()),
 		Origin: strings.ToLower(strings.TrimPrefix(run.GetOrigin().String(), "RUN_ORIGIN_")),
 	}
 	out.Through, out.Count = out.Scheduled, 1
@@ -132,11 +154,11 @@ type left struct {
 	js jetstream.JetStream
 }
 
-func openLeft(dir string, nc *nats.Conn) (*left, error) {
-	// Beside the process, which has the file open: readers of a write-ahead log hold nobody up.
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "data", "waterclock.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+// openLeftOf reads the store at sqlite:PATH or postgres://….
+func openLeftOf(store string, nc *nats.Conn) (*left, error) {
+	db, err := openStore(store)
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -165,14 +187,14 @@ func (l *left) timers(ctx context.Context) (out []checker.Timer, err error) {
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var jobID, runID []byte
+		var jobID, runID rowID
 		var step job.Step
 		var due int64
 		var t checker.Timer
 		if err := rows.Scan(&jobID, &runID, &step, &due, &t.Attempt, &t.Dispatch); err != nil {
 			return nil, err
 		}
-		t.JobID, t.RunID, t.Step, t.DueAt = idText(jobID), idText(runID), step.String(), time.UnixMicro(due).UTC()
+		t.JobID, t.RunID, t.Step, t.DueAt = string(jobID), string(runID), step.String(), time.UnixMicro(due).UTC()
 		out = append(out, t)
 	}
 	return out, rows.Err()
@@ -187,30 +209,36 @@ func (l *left) endless(ctx context.Context) (out []string, err error) {
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var id []byte
+		var id rowID
 		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		out = append(out, idText(id))
+		out = append(out, string(id))
 	}
 	return out, rows.Err()
 }
 
-func idText(b []byte) string {
-	id, err := uuid.FromBytes(b)
-	if err != nil {
-		return fmt.Sprintf("%x", b)
+// rowID is an id as SQL has it: 16 bytes in SQLite, text from PostgreSQL.
+type rowID string
+
+// Scan implements sql.Scanner.
+func (r *rowID) Scan(from any) error {
+	var id uuid.UUID
+	if err := id.Scan(from); err != nil {
+		return fmt.Errorf("id %v: %w", from, err)
 	}
-	return id.String()
+	*r = rowID(id.String())
+	return nil
 }
 
+// streams are those that must drain; the dead letters are looked at by what they say.
 func (l *left) streams(ctx context.Context) ([]checker.Stream, error) {
 	var out []checker.Stream
 	list := l.js.ListStreams(ctx)
 	for info := range list.Info() {
 		name := info.Config.Name
 		switch {
-		case strings.HasPrefix(name, streams.RunsStream+"-"), name == streams.SubmitStream, name == streams.DeadStream:
+		case strings.HasPrefix(name, streams.RunsStream+"-"), name == streams.SubmitStream:
 			out = append(out, checker.Stream{Name: name, Messages: info.State.Msgs})
 		case name == streams.StatusStream:
 			c, err := l.js.Consumer(ctx, name, streams.RecorderConsumer)
@@ -229,7 +257,7 @@ func (l *left) streams(ctx context.Context) ([]checker.Stream, error) {
 
 func drained(l checker.Left) bool {
 	for _, s := range l.Streams {
-		if s.Messages > 0 && s.Name != streams.DeadStream {
+		if s.Messages > 0 {
 			return false
 		}
 	}

@@ -2,6 +2,8 @@ package harness
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,37 +16,93 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
 func source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-func TestPlanHasTheKillsAskedForAndEveryKind(t *testing.T) {
+// played is a fault that lands each time.
+func played(kind, group string) fault.Fault {
+	return fault.Fault{Kind: kind, Group: group, Bring: func(context.Context, *rand.Rand) error { return nil }}
+}
+
+func TestEachRoundHasEveryKindOnce(t *testing.T) {
 	t.Parallel()
-	for kills := range 40 {
-		for seed := range uint64(20) {
-			faults := plan(source(seed), kills)
-			if diff := cmp.Diff(faults, plan(source(seed), kills)); diff != "" {
-				t.Fatalf("one seed makes two plans:\n%s", diff)
-			}
-			count, killed := map[Fault]int{}, 0
-			for _, f := range faults {
-				count[f]++
-				switch f {
-				case Kill, KillBurst, KillCancel:
-					killed++
-				case KillTwice:
-					killed += 2
+	faults := []fault.Fault{played("a", "process"), played("a", "process"), played("b", "process"), played("c", "sql"), played("d", "link"), played("e", "clock")}
+	rounds := func(seed uint64) (out []string) {
+		n := newNemesis(faults, 2, t.Logf, func(part uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, part)) })
+		for _, l := range n.lanes {
+			for range 5 {
+				seen := map[string]bool{}
+				for range l.kinds {
+					f := l.draw()
+					if seen[f.Kind] {
+						t.Errorf("%s came twice in a round", f.Kind)
+					}
+					seen[f.Kind] = true
+					out = append(out, f.Kind)
+				}
+				if len(seen) != len(l.kinds) {
+					t.Errorf("a round had %d kinds of %d", len(seen), len(l.kinds))
 				}
 			}
-			if killed != kills {
-				t.Errorf("%d kills planned, want %d: %v", killed, kills, faults)
-			}
-			if kills >= 5 && len(count) != 5 {
-				t.Errorf("of %d kills not every kind is planned: %v", kills, count)
-			}
 		}
+		return out
+	}
+	first := rounds(1)
+	if len(first) != 5*5 {
+		t.Errorf("%d faults in five rounds of five kinds", len(first))
+	}
+	if diff := cmp.Diff(first, rounds(1)); diff != "" {
+		t.Errorf("one seed makes two plans:\n%s", diff)
+	}
+	if cmp.Diff(first, rounds(2)) == "" {
+		t.Error("two seeds make one plan")
+	}
+}
+
+func TestAFaultThatHitsNothingIsTriedAgainAndTold(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	lands := fault.Fault{Kind: "lands at last", Bring: func(context.Context, *rand.Rand) error {
+		if tries++; tries < landTries {
+			return fault.ErrNotLanded
+		}
+		return nil
+	}}
+	never := fault.Fault{Kind: "never lands", Bring: func(context.Context, *rand.Rand) error { return fault.ErrNotLanded }}
+	n := newNemesis(nil, 1, t.Logf, nil)
+	for _, f := range []fault.Fault{lands, never} {
+		if err := n.bring(t.Context(), source(1), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"never lands"}, n.never()); diff != "" {
+		t.Error(diff)
+	}
+	if n.landed["lands at last"] != 1 || n.brought["lands at last"] != landTries || len(n.windows) != 2*landTries {
+		t.Errorf("landed %v of %v", n.landed, n.brought)
+	}
+	broken := fault.Fault{Kind: "breaks", Bring: func(context.Context, *rand.Rand) error { return errors.New("no such process") }}
+	if err := n.bring(t.Context(), source(1), broken); err == nil || !strings.Contains(err.Error(), "breaks: no such process") {
+		t.Errorf("a fault that could not be brought: %v", err)
+	}
+}
+
+func TestFaultsAreChosenByGroup(t *testing.T) {
+	t.Parallel()
+	all := []fault.Fault{played("a", "process"), played("b", "sql")}
+	got, err := choose(all, []string{"sql"})
+	if err != nil || len(got) != 1 || got[0].Kind != "b" {
+		t.Errorf("chosen: %v, %v", got, err)
+	}
+	if got, err = choose(all, []string{"a"}); err != nil || len(got) != 1 || got[0].Kind != "a" {
+		t.Errorf("chosen by kind: %v, %v", got, err)
+	}
+	if _, err := choose(all, []string{"weather"}); err == nil || !strings.Contains(err.Error(), `given "weather", allowed: the groups process, sql, and the kinds a, b`) {
+		t.Errorf("an unknown group: %v", err)
 	}
 }
 
@@ -108,7 +166,7 @@ func TestChildWritesItsLinesAndFailsAsTold(t *testing.T) {
 
 func TestRunFailsWhereTheProcessDoesNotStart(t *testing.T) {
 	t.Parallel()
-	_, err := Run(t.Context(), Options{Binary: "/bin/false", Seed: 1, For: time.Second, Kills: 1, Dir: t.TempDir()})
+	_, err := Run(t.Context(), Options{Binary: "/bin/false", Store: "sqlite", Seed: 1, For: time.Second, Dir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "ended while it started") {
 		t.Errorf("a process that ends at once: %v", err)
 	}
@@ -162,7 +220,7 @@ func TestSkipsAreReadWithWhatTheyStandFor(t *testing.T) {
 func TestWorkGoesOnIsMeasuredAcrossOutages(t *testing.T) {
 	t.Parallel()
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	outages := []outage{{at(10), at(12)}, {at(20), at(22)}, {at(23), at(30)}, {at(50), at(55)}}
+	outages := []window{{from: at(23), till: at(30)}, {from: at(10), till: at(12)}, {from: at(20), till: at(22)}, {from: at(50), till: at(55)}}
 	starts := []time.Time{at(1), at(13), at(15), at(34), at(49), at(60)}
 	want := []time.Duration{time.Second, 5 * time.Second, 5 * time.Second}
 	if diff := cmp.Diff(want, wentOn(outages, starts)); diff != "" {
@@ -173,7 +231,7 @@ func TestWorkGoesOnIsMeasuredAcrossOutages(t *testing.T) {
 func TestReportFailsOnWhatMustNotBe(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	r := &Report{Seed: 5, Asked: map[Fault]int{Kill: 2}, Landed: map[Fault]int{Kill: 2}, WentOn: []time.Duration{time.Second}}
+	r := &Report{Seed: 5, Brought: map[string]int{"kill -9": 2}, Landed: map[string]int{"kill -9": 2}, WentOn: []time.Duration{time.Second}}
 	if r.Failed() {
 		t.Error("a clean report failed")
 	}

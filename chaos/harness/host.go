@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,15 +20,19 @@ import (
 // upLimit is how long a process may take to say where it listens; a start after a kill reads what the one before left.
 const upLimit = 60 * time.Second
 
-// host is the single host: one `waterclock dev` at a time, always on the same ports and the same data.
+// hostSlots is more than the default: commands that wait need no processor.
+const hostSlots = 40
+
+// host is the single host: one `waterclock dev` at a time, always on the same ports and the same data. It is a world.
 type host struct {
 	args []string
 	path string
+	dir  string // data
 	url  string
 	nats string
 	log  *os.File
-	// client has connections of this run alone, so that none of a process that was killed is tried again.
-	client *http.Client
+	// lease is the AckWait of its executor.
+	lease time.Duration
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -40,7 +44,7 @@ func newHost(o Options, dir string) (*host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log of the process: %w", err)
 	}
-	h := &host{path: o.Binary, log: logFile, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}}
+	h := &host{path: o.Binary, dir: filepath.Join(dir, "data"), log: logFile, lease: o.Lease}
 	var ports [2]string
 	for i := range ports {
 		if ports[i], err = freePort(); err != nil {
@@ -49,8 +53,8 @@ func newHost(o Options, dir string) (*host, error) {
 	}
 	h.url, h.nats = "http://"+ports[0], "nats://"+ports[1]
 	h.args = []string{
-		"dev", "--data", filepath.Join(dir, "data"), "--http", ports[0], "--nats", ports[1], "--log.level", "info",
-		"--lease.ack_wait", lease.String(), "--lease.heartbeat", "500ms", "--lease.margin", "1s",
+		"dev", "--data", h.dir, "--http", ports[0], "--nats", ports[1], "--log.level", "info", "--executor.slots", strconv.Itoa(hostSlots),
+		"--lease.ack_wait", o.Lease.String(), "--lease.heartbeat", (o.Lease / 6).String(), "--lease.margin", (o.Lease / 3).String(),
 	}
 	return h, nil
 }
@@ -82,7 +86,7 @@ func (h *host) start(ctx context.Context) error {
 	limit := time.NewTimer(upLimit)
 	defer limit.Stop()
 	for tries := 1; ; tries++ {
-		up, done, err := h.launch()
+		up, done, err := h.launch(nil)
 		if err != nil {
 			return err
 		}
@@ -105,29 +109,31 @@ func (h *host) start(ctx context.Context) error {
 }
 
 // addressInUse tells whether the last that the process said was that it cannot listen.
-func (h *host) addressInUse() bool {
+func (h *host) addressInUse() bool { return strings.Contains(h.lastWords(), "address already in use") }
+
+// lastWords are the end of what the process said since it was started.
+func (h *host) lastWords() string {
 	b, err := os.ReadFile(h.log.Name())
 	if err != nil {
-		return false
+		return ""
 	}
 	text := string(b[max(0, len(b)-1000):])
-	last := text[max(0, strings.LastIndex(text, "--- started at")):]
-	return strings.Contains(last, "address already in use")
+	return text[max(0, strings.LastIndex(text, "--- started at")):]
 }
 
-// launch runs the process. The first channel is closed when it listens, the second when it has ended.
-func (h *host) launch() (up, done chan struct{}, err error) {
+// launch runs the process, with more in its environment. The first channel is closed when it listens, the second when it has ended.
+func (h *host) launch(env []string) (up, done chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	cmd := exec.Command(h.path, h.args...)
-	cmd.Stderr = h.log
+	cmd.Stderr, cmd.Env = h.log, append(os.Environ(), env...)
 	// Whatever becomes of this process, it leaves none behind; and a signal from the terminal is ours alone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", h.path, err)
 	}
-	fmt.Fprintf(h.log, "--- started at %s\n", time.Now().UTC().Format(time.RFC3339Nano)) // for whoever reads it
+	fmt.Fprintf(h.log, "--- started at %s %v\n", time.Now().UTC().Format(time.RFC3339Nano), env) // for whoever reads it
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", h.path, err)
 	}
@@ -169,15 +175,18 @@ func (h *host) kill() bool {
 	return landed
 }
 
+// stopLimit is how long the process may take to end by itself.
+const stopLimit = 30 * time.Second
+
 // stop asks the process to end, and kills it where it does not.
-func (h *host) stop(limit time.Duration) error {
+func (h *host) stop(context.Context) error {
 	if err := h.signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
-	t := time.AfterFunc(limit, func() { _ = h.signal(syscall.SIGKILL) })
+	t := time.AfterFunc(stopLimit, func() { _ = h.signal(syscall.SIGKILL) })
 	h.wait()
 	if !t.Stop() {
-		return fmt.Errorf("the process did not stop within %s of SIGTERM", limit)
+		return fmt.Errorf("the process did not stop within %s of SIGTERM", stopLimit)
 	}
 	return nil
 }
@@ -193,9 +202,17 @@ func (h *host) wait() {
 
 func (h *host) close() error {
 	h.kill()
-	h.client.CloseIdleConnections()
-	return errors.Join(h.log.Close())
+	return h.log.Close()
 }
+
+func (h *host) apis() []string          { return []string{h.url} }
+func (h *host) storeURL() string        { return "sqlite:" + filepath.Join(h.dir, "waterclock.db") }
+func (h *host) natsURL() string         { return h.nats }
+func (h *host) keys() map[string]string { return nil }
+func (h *host) slots() map[string]int   { return map[string]int{"default": hostSlots} }
+func (h *host) murders() int            { return 0 }
+func (h *host) logs() []string          { return []string{h.log.Name()} }
+func (h *host) unavailable() []string   { return nil }
 
 // note puts a line of the harness beside what the process says.
 func (h *host) note(format string, args ...any) {

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -20,6 +21,10 @@ type work struct {
 	child []string // argv of the child mode
 	long  time.Duration
 	fails int
+	slow  int // attempts that run into their time-out; of calls only
+	web   bool
+	// murder: the command kills its executor.
+	murder bool
 }
 
 // maker makes the jobs of one client.
@@ -29,7 +34,16 @@ type maker struct {
 	child []string
 	// end is when the load ends; no series goes on for long after it.
 	end time.Time
+	// queues are those that its jobs may be put into, with the names that the checker has for them; none means the default one.
+	queues []queueName
+	// web is the address of the service that jobs of the kind http call; empty: there are none.
+	web string
+	// murders is how many jobs may still be made that kill their executor; nil: none.
+	murders *atomic.Int64
 }
+
+// queueName is a queue as a job names it and as the checker does, which knows those of all namespaces.
+type queueName struct{ name, full string }
 
 func (m *maker) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(m.rng.Int64N(int64(high-low)))
@@ -51,26 +65,66 @@ func (m *maker) one(number int, now time.Time) (*waterclockv1.JobSpec, checker.J
 		w.long = m.between(time.Second, 4*time.Second)
 		j.MaxAttempts = 50
 	}
+	if m.web != "" && m.rng.IntN(6) == 0 {
+		w.web, w.long = true, min(w.long, 500*time.Millisecond)
+		if w.fails == 0 && m.rng.IntN(3) == 0 {
+			w.slow = 1 + m.rng.IntN(2)
+		}
+	}
 	// A job of which nothing is known but that its process was killed must come to its end by succeeding: enough attempts for every fault of a run.
 	if w.fails == 0 {
 		j.MaxAttempts = 50
 	}
+	if m.murders != nil && now.Add(murderAhead).Before(m.end) && m.rng.IntN(12) == 0 && m.murders.Add(-1) >= 0 {
+		w = work{file: m.file, child: m.child, long: time.Minute, murder: true}
+		j.Doomed, j.MaxAttempts = true, 2
+	}
 	j.Schedule.At = j.Schedule.At.UTC().Truncate(time.Microsecond)
+	m.place(&j)
 	return m.spec(j, w), j
+}
+
+// murderAhead is how long before the end of the load the last job is made that kills its executor: both of its attempts end before.
+const murderAhead = 15 * time.Second
+
+// place puts a job into a queue.
+func (m *maker) place(j *checker.Job) {
+	if len(m.queues) > 0 {
+		j.Queue = m.queues[m.rng.IntN(len(m.queues))].full
+	}
 }
 
 // series makes a recurring job.
 func (m *maker) series(number int, now time.Time) (*waterclockv1.JobSpec, checker.Job) {
 	period := m.between(time.Second, 3*time.Second).Truncate(time.Millisecond)
 	j := checker.Job{
-		Number: number, MaxAttempts: 50, Overlap: []string{"forbid", "allow"}[m.rng.IntN(2)], CatchUp: []string{"latest", "all"}[m.rng.IntN(2)],
+		Number: number, MaxAttempts: 50, Overlap: []string{"forbid", "allow"}[m.rng.IntN(2)], CatchUp: []string{"latest", "all", "none"}[m.rng.IntN(3)],
 		Schedule: m.every(period, now.Add(m.between(0, time.Second)), m.between(5*time.Second, 25*time.Second)),
 	}
 	w := work{file: m.file, child: m.child, long: m.between(0, 200*time.Millisecond)}
-	if m.rng.IntN(3) == 0 { // now and then longer than its period
+	// Now and then longer than its period; not where each missed one waits for the one before, as what an outage leaves then takes longer than the outage did.
+	if m.rng.IntN(3) == 0 && (j.CatchUp != "all" || j.Overlap == "allow") {
 		w.long = m.between(period/2, period*3/2)
 	}
+	if m.rng.IntN(4) == 0 {
+		j.Schedule.Jitter = m.between(50*time.Millisecond, 600*time.Millisecond).Truncate(time.Millisecond)
+	}
+	m.place(&j)
 	return m.spec(j, w), j
+}
+
+// minutely makes a series by cron, which fires each minute; false where none of its times is within the load.
+func (m *maker) minutely(number int, now time.Time) (*waterclockv1.JobSpec, checker.Job, bool) {
+	end := m.end.Add(2 * time.Second).UTC().Truncate(time.Microsecond)
+	next := now.Truncate(time.Minute).Add(time.Minute)
+	if next.Sub(now) < time.Second || !next.Before(end) {
+		return nil, checker.Job{}, false
+	}
+	j := checker.Job{Number: number, MaxAttempts: 50, Overlap: "forbid", CatchUp: "latest", Schedule: schedule.Schedule{
+		Kind: schedule.Cron, Spec: []string{"* * * * *", "*/1 * * * *", "0-59 * * * *"}[m.rng.IntN(3)], Zone: "Europe/Berlin", End: end,
+	}}
+	m.place(&j)
+	return m.spec(j, work{file: m.file, child: m.child, long: m.between(0, 200*time.Millisecond)}), j, true
 }
 
 func (m *maker) every(period time.Duration, anchor time.Time, long time.Duration) schedule.Schedule {
@@ -86,6 +140,9 @@ func (m *maker) every(period time.Duration, anchor time.Time, long time.Duration
 }
 
 func (m *maker) spec(j checker.Job, w work) *waterclockv1.JobSpec {
+	if w.web {
+		return m.wrap(j, "http", map[string]any{"method": "POST", "url": webURL(m.web, j.Number, w)}, w)
+	}
 	argv := []any{}
 	for _, arg := range w.child {
 		argv = append(argv, arg)
@@ -93,20 +150,38 @@ func (m *maker) spec(j checker.Job, w work) *waterclockv1.JobSpec {
 	for _, arg := range []string{"--file", w.file, "--number", fmt.Sprint(j.Number), "--work", w.long.String(), "--fails", fmt.Sprint(w.fails)} {
 		argv = append(argv, arg)
 	}
-	input, err := structpb.NewValue(map[string]any{"argv": argv})
+	if w.murder {
+		argv = append(argv, "--murder")
+	}
+	return m.wrap(j, "exec", map[string]any{"argv": argv}, w)
+}
+
+func (m *maker) wrap(j checker.Job, kind string, in map[string]any, w work) *waterclockv1.JobSpec {
+	input, err := structpb.NewValue(in)
 	if err != nil {
 		panic(err) // of strings
 	}
 	s := &waterclockv1.JobSpec{
-		Kind: "exec", Input: &waterclockv1.JobSpec_Json{Json: input}, Schedule: protoSchedule(j.Schedule),
+		Kind: kind, Input: &waterclockv1.JobSpec_Json{Json: input}, Schedule: protoSchedule(j.Schedule),
 		Priority: waterclockv1.Priority(1 + m.rng.IntN(4)),
 		Retry:    &waterclockv1.RetryPolicy{MaxAttempts: j.MaxAttempts, InitialBackoff: durationpb.New(200 * time.Millisecond), MaxBackoff: durationpb.New(time.Second)},
 	}
 	if j.Overlap == "allow" {
 		s.Overlap = waterclockv1.Overlap_OVERLAP_ALLOW
 	}
-	if j.CatchUp == "all" {
+	switch j.CatchUp {
+	case "all":
 		s.CatchUp = waterclockv1.CatchUp_CATCH_UP_ALL
+	case "none":
+		s.CatchUp = waterclockv1.CatchUp_CATCH_UP_NONE
+	}
+	if w.slow > 0 {
+		s.AttemptTimeout = durationpb.New(slowLimit)
+	}
+	for _, q := range m.queues {
+		if q.full == j.Queue {
+			s.Queue = q.name
+		}
 	}
 	return s
 }
@@ -115,8 +190,15 @@ func protoSchedule(s schedule.Schedule) *waterclockv1.Schedule {
 	if s.Kind == schedule.Once {
 		return &waterclockv1.Schedule{Kind: &waterclockv1.Schedule_Once{Once: &waterclockv1.Once{At: timestamppb.New(s.At)}}}
 	}
-	return &waterclockv1.Schedule{
+	out := &waterclockv1.Schedule{
 		Kind: &waterclockv1.Schedule_Every{Every: &waterclockv1.Every{Period: durationpb.New(s.Period), Anchor: timestamppb.New(s.Anchor)}},
 		End:  timestamppb.New(s.End),
 	}
+	if s.Kind == schedule.Cron {
+		out.Kind = &waterclockv1.Schedule_Cron{Cron: &waterclockv1.Cron{Spec: s.Spec, Zone: s.Zone}}
+	}
+	if s.Jitter > 0 {
+		out.Jitter = durationpb.New(s.Jitter)
+	}
+	return out
 }

@@ -4,149 +4,223 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"syscall"
+	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/waterclock-io/waterclock/chaos/fault"
 )
 
-// Fault is a kind of fault.
-type Fault string
-
-// The faults of a single host.
 const (
-	Kill      Fault = "kill -9"
-	KillTwice Fault = "kill -9 twice within a second"
-	KillBurst Fault = "kill -9 right after a burst of deliveries"
-	// KillCancel finds cancels in every step between their commit and their answer, of runs that are handed out.
-	KillCancel Fault = "kill -9 in the midst of cancels"
-	Stop       Fault = "SIGSTOP longer than the lease"
+	// between is the longest time between two faults of a lane; after each few comes a calm, in which nothing is disturbed and what waits has its turn.
+	between   = 2 * time.Second
+	calmEvery = 8
+	calm      = 8 * time.Second
+	// landTries is how often a fault is brought that hits nothing, before another kind has its turn.
+	landTries = 3
 )
 
-// nemesis brings faults upon the host, one after the other.
+// nemesis brings faults upon a world: in lanes that go on beside each other, each drawing from kinds of its own, so that no two faults hit the same thing.
 type nemesis struct {
-	host *host
-	rng  *rand.Rand
-	// burst makes many runs fall due at once.
-	burst func()
-	// cancels asks for the cancel of each of the last burst, and does not wait for the answers.
-	cancels func()
-	// landed counts what took place; outages are when, to the moment when the host was told to go on.
-	landed  map[Fault]int
-	outages []outage
+	lanes []*lane
+	note  func(format string, args ...any)
+	// most is how many may land before the run ends; 0: no bound.
+	most int
+
+	mu      sync.Mutex
+	brought map[string]int
+	landed  map[string]int
+	windows []window
 }
 
-type outage struct{ from, till time.Time }
-
-// plan draws the faults of a run: as many kills as asked for, each kind once at least where there are enough, and a stop for every eight kills.
-func plan(rng *rand.Rand, kills int) []Fault {
-	kinds := []Fault{Kill, KillTwice, KillBurst, KillCancel}
-	var out []Fault
-	for left := kills; left > 0; {
-		f := kinds[len(out)%len(kinds)]
-		if len(out) >= len(kinds) {
-			f = kinds[rng.IntN(len(kinds))]
-		}
-		if f == KillTwice && left < 2 {
-			f = Kill
-		}
-		left--
-		if f == KillTwice {
-			left--
-		}
-		out = append(out, f)
-	}
-	for range (kills + 7) / 8 {
-		out = append(out, Stop)
-	}
-	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
+// lane draws kinds in rounds: none comes again before each has come once.
+type lane struct {
+	rng   *rand.Rand
+	kinds [][]fault.Fault
+	left  []int
 }
 
-// work brings the faults, spread over a time.
-func (n *nemesis) work(ctx context.Context, faults []Fault, over time.Duration) error {
-	began := time.Now()
-	for i, f := range faults {
-		// What is left of the time is shared by what is left of the faults, each at a random moment of its share, so that no rhythm hides anything.
-		share := max(over-time.Since(began), 0) / time.Duration(len(faults)-i)
-		if err := wait(ctx, time.Duration(n.rng.Int64N(int64(share)+1))); err != nil {
+func newNemesis(faults []fault.Fault, lanes int, note func(string, ...any), source func(part uint64) *rand.Rand) *nemesis {
+	n := &nemesis{note: note, brought: map[string]int{}, landed: map[string]int{}}
+	byKind := map[string][]fault.Fault{}
+	for _, f := range faults {
+		byKind[f.Kind] = append(byKind[f.Kind], f)
+	}
+	of := make([][][]fault.Fault, 2)
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		i := 0
+		if lanes > 1 && surroundings[byKind[kind][0].Group] {
+			i = 1
+		}
+		of[i] = append(of[i], byKind[kind])
+	}
+	for i, kinds := range of {
+		if len(kinds) > 0 {
+			n.lanes = append(n.lanes, &lane{rng: source(uint64(1000 + i)), kinds: kinds}) //nolint:gosec // small
+		}
+	}
+	return n
+}
+
+// surroundings are the groups of faults that hit what is around the processes of Waterclock: they have a lane of their own.
+var surroundings = map[string]bool{"link": true, "nats": true, "stream": true, "sql": true}
+
+func (l *lane) draw() fault.Fault {
+	if len(l.left) == 0 {
+		l.left = l.rng.Perm(len(l.kinds))
+	}
+	kind := l.kinds[l.left[0]]
+	l.left = l.left[1:]
+	return kind[l.rng.IntN(len(kind))]
+}
+
+// work brings faults until the time is over, or enough have landed.
+func (n *nemesis) work(ctx context.Context, until time.Time) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	errs := make([]error, len(n.lanes))
+	var wg sync.WaitGroup
+	for i, l := range n.lanes {
+		wg.Go(func() {
+			if errs[i] = n.lane(ctx, l, until); errs[i] != nil {
+				stop(errs[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (n *nemesis) lane(ctx context.Context, l *lane, until time.Time) error {
+	pause := time.Duration(l.rng.Int64N(int64(between)))
+	for count := 1; ; count++ {
+		if err := wait(ctx, min(pause, time.Until(until))); err != nil {
 			return err
 		}
-		if err := n.bring(ctx, f); err != nil {
-			return fmt.Errorf("%s: %w", f, err)
+		if !time.Now().Before(until) || n.enough() {
+			return nil
+		}
+		f := l.draw()
+		if err := n.bring(ctx, l.rng, f); err != nil {
+			return err
+		}
+		pause = time.Duration(l.rng.Int64N(int64(between)))
+		if count%calmEvery == 0 {
+			pause += calm
+		}
+	}
+}
+
+func (n *nemesis) enough() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	total := 0
+	for _, c := range n.landed {
+		total += c
+	}
+	return n.most > 0 && total >= n.most
+}
+
+func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault) error {
+	for range landTries {
+		n.note("fault: %s", f.Kind)
+		from := time.Now()
+		err := f.Bring(ctx, rng)
+		till := time.Now()
+		n.note("fault over after %s: %s", till.Sub(from).Round(time.Millisecond), f.Kind)
+		n.mu.Lock()
+		n.brought[f.Kind]++
+		n.windows = append(n.windows, window{f.Kind, from, till, f.Loses})
+		if err == nil {
+			n.landed[f.Kind]++
+		}
+		n.mu.Unlock()
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, fault.ErrNotLanded) {
+			return fmt.Errorf("%s: %w", f.Kind, err)
 		}
 	}
 	return nil
 }
 
-func (n *nemesis) bring(ctx context.Context, f Fault) error {
-	n.host.note("fault: %s", f)
-	var before time.Duration
-	switch f {
-	case KillBurst:
-		n.burst()
-		before = 150 * time.Millisecond
-	case KillCancel:
-		n.burst()
-		n.cancels()
-		before = 30 * time.Millisecond
-	}
-	if before > 0 {
-		if err := wait(ctx, time.Duration(n.rng.Int64N(int64(before)))); err != nil {
-			return err
+// never are the kinds that were brought and never landed.
+func (n *nemesis) never() []string {
+	var out []string
+	for _, kind := range slices.Sorted(maps.Keys(n.brought)) {
+		if n.landed[kind] == 0 {
+			out = append(out, kind)
 		}
 	}
-	from := time.Now()
-	if f == Stop {
-		if err := n.stop(ctx); err != nil {
-			return err
-		}
-		n.landed[f]++
-		n.outages = append(n.outages, outage{from, time.Now()})
-		return nil
-	}
-	if !n.host.kill() {
-		return errors.New("the process was gone before it was killed; see process.log")
-	}
-	if f == KillTwice {
-		if err := n.killStarting(ctx); err != nil {
-			return err
-		}
-	}
-	if n.rng.IntN(2) == 0 {
-		if err := wait(ctx, time.Duration(n.rng.Int64N(int64(3*time.Second)))); err != nil {
-			return err
-		}
-	}
-	n.landed[f]++
-	n.outages = append(n.outages, outage{from, time.Now()})
-	return n.host.start(ctx)
+	return out
 }
 
-// killStarting starts the process and kills it within a second.
-func (n *nemesis) killStarting(ctx context.Context) error {
-	for range addressTries {
-		if _, _, err := n.host.launch(); err != nil {
-			return err
-		}
-		if err := wait(ctx, time.Duration(n.rng.Int64N(int64(time.Second)))); err != nil {
-			return err
-		}
-		if n.host.kill() {
-			return nil
-		}
-		if !n.host.addressInUse() {
-			break
+// choose leaves the faults that were asked for by group or kind: all, where none is named.
+func choose(faults []fault.Fault, groups []string) ([]fault.Fault, error) {
+	if len(groups) == 0 {
+		return faults, nil
+	}
+	there, kinds := map[string]bool{}, map[string]bool{}
+	var out []fault.Fault
+	for _, f := range faults {
+		there[f.Group], kinds[f.Kind] = true, true
+		if slices.Contains(groups, f.Group) || slices.Contains(groups, f.Kind) {
+			out = append(out, f)
 		}
 	}
-	return errors.New("the process ended by itself while it started; see process.log")
+	for _, g := range groups {
+		if !there[g] && !kinds[g] {
+			return nil, fmt.Errorf("faults: given %q, allowed: the groups %s, and the kinds %s", g,
+				strings.Join(slices.Sorted(maps.Keys(there)), ", "), strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		}
+	}
+	return out, nil
 }
 
-func (n *nemesis) stop(ctx context.Context) error {
-	if err := n.host.signal(syscall.SIGSTOP); err != nil {
-		return err
+// load is what a fault may be aimed at.
+type load interface {
+	// burst makes many runs fall due at once.
+	burst(ctx context.Context)
+	// cancels asks for the cancel of each run of the last burst, and does not wait for the answers.
+	cancels(ctx context.Context)
+	// stir does what makes processes pass a failpoint, beside everything else; it does not wait.
+	stir(ctx context.Context, kind string)
+}
+
+// aimed adds to each kill the kinds that come right after a burst of deliveries, and in the midst of cancels, in every step between their commit and their answer;
+// and it sees to it that failpoints are passed.
+func aimed(faults []fault.Fault, on load) []fault.Fault {
+	out := slices.Clone(faults)
+	for i, f := range faults {
+		if f.Group == "failpoint" {
+			out[i].Bring = func(ctx context.Context, rng *rand.Rand) error {
+				on.stir(ctx, f.Kind)
+				return f.Bring(ctx, rng)
+			}
+		}
+		if f.Group != "process" || !strings.HasPrefix(f.Kind, "kill -9") {
+			continue
+		}
+		after := func(kind string, within time.Duration, cancels bool) {
+			out = append(out, fault.Fault{Kind: f.Kind + kind, Group: f.Group, Bring: func(ctx context.Context, rng *rand.Rand) error {
+				on.burst(ctx)
+				if cancels {
+					on.cancels(ctx)
+				}
+				if err := wait(ctx, time.Duration(rng.Int64N(int64(within)))); err != nil {
+					return err
+				}
+				return f.Bring(ctx, rng)
+			}})
+		}
+		after(" right after a burst", 150*time.Millisecond, false)
+		after(" in the midst of cancels", 30*time.Millisecond, true)
 	}
-	err := wait(ctx, lease+time.Duration(n.rng.Int64N(int64(2500*time.Millisecond))))
-	return errors.Join(err, n.host.signal(syscall.SIGCONT))
+	return out
 }
 
 func wait(ctx context.Context, d time.Duration) error {

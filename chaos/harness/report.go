@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,19 +19,22 @@ import (
 
 // Report is what came of a fault run.
 type Report struct {
-	Seed       uint64
-	Asked      map[Fault]int
-	Landed     map[Fault]int
-	Jobs       int
-	Series     int
-	Changes    int
-	Runs       int
-	Skips      int64
-	Starts     int
-	Seen       int
-	QuietAfter time.Duration
+	Seed uint64
+	// Brought and Landed count faults by kind; Unavailable are those that cannot be brought here, with the reason.
+	Brought     map[string]int
+	Landed      map[string]int
+	Unavailable []string
+	Jobs        int
+	Series      int
+	Changes     int
+	Runs        int
+	Skips       int64
+	Starts      int
+	Seen        int
+	QuietAfter  time.Duration
 	// WentOn is how long the process had to be there after faults until a command began.
 	WentOn     []time.Duration
+	Handovers  checker.Handovers
 	Violations []checker.Violation
 	// Failures are reasons why the run failed beside violations.
 	Failures []string
@@ -45,16 +47,14 @@ func (r *Report) Failed() bool { return len(r.Violations)+len(r.Failures) > 0 }
 
 func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
 	rep := &Report{
-		Seed: r.o.Seed, Asked: map[Fault]int{}, Landed: r.nemesis.landed, Jobs: len(h.Jobs), Seen: len(h.Seen), QuietAfter: quietAfter,
-		Odd: map[string]int{}, Violations: checker.Check(h),
+		Seed: r.o.Seed, Brought: r.nemesis.brought, Landed: r.nemesis.landed, Unavailable: r.unavailable(), Jobs: len(h.Jobs), Seen: len(h.Seen),
+		QuietAfter: quietAfter, Odd: map[string]int{}, Violations: checker.Check(h),
 	}
-	for _, f := range r.asked {
-		rep.Asked[f]++
+	if len(rep.Landed) == 0 {
+		rep.Failures = append(rep.Failures, "no fault landed")
 	}
-	for _, f := range slices.Sorted(maps.Keys(rep.Asked)) {
-		if rep.Landed[f] < rep.Asked[f] {
-			rep.Failures = append(rep.Failures, fmt.Sprintf("%d of %d faults landed: %s", rep.Landed[f], rep.Asked[f], f))
-		}
+	for _, kind := range r.nemesis.never() {
+		rep.Failures = append(rep.Failures, fmt.Sprintf("brought %d times and never landed: %s", rep.Brought[kind], kind))
 	}
 	for i := range h.Jobs {
 		j := &h.Jobs[i]
@@ -70,10 +70,8 @@ func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
 			}
 		}
 	}
-	for _, c := range r.clients {
-		for what, n := range c.odd {
-			rep.Odd["client: "+what] += n
-		}
+	for what, n := range r.traffic.odd() {
+		rep.Odd["client: "+what] += n
 	}
 	var starts []time.Time
 	for _, l := range h.Work {
@@ -83,17 +81,23 @@ func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
 	}
 	rep.Starts = len(starts)
 	slices.SortFunc(starts, time.Time.Compare)
-	rep.WentOn = wentOn(r.nemesis.outages, starts)
-	slices.Sort(rep.WentOn)
-	rep.scanLog(filepath.Join(r.o.Dir, "process.log"))
+	rep.Handovers = checker.HandoversOf(h)
+	if r.lanes() == 1 { // else there is hardly a moment without a fault
+		rep.WentOn = wentOn(r.nemesis.windows, starts)
+		slices.Sort(rep.WentOn)
+	}
+	for _, path := range r.world.logs() {
+		rep.scanLog(path)
+	}
 	return rep
 }
 
 // wentOn measures from the end of an outage to the next start of a command. Where another outage comes before one, only the time between them counts, and
-// goes on counting after it. Both are in order.
-func wentOn(outages []outage, starts []time.Time) []time.Duration {
+// goes on counting after it. The starts are in order.
+func wentOn(outages []window, starts []time.Time) []time.Duration {
 	var out []time.Duration
 	var waited time.Duration
+	outages = slices.SortedFunc(slices.Values(outages), func(a, b window) int { return a.from.Compare(b.from) })
 	for n, o := range outages {
 		i, _ := slices.BinarySearchFunc(starts, o.till, time.Time.Compare)
 		last := n+1 == len(outages)
@@ -102,7 +106,7 @@ func wentOn(outages []outage, starts []time.Time) []time.Duration {
 			out = append(out, waited+starts[i].Sub(o.till))
 			waited = 0
 		case !last:
-			waited += outages[n+1].from.Sub(o.till)
+			waited += max(outages[n+1].from.Sub(o.till), 0)
 		}
 	}
 	return out
@@ -136,8 +140,16 @@ func (r *Report) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) } // errors come with Flush
 	row("seed", "%d", r.Seed)
-	for _, f := range slices.Sorted(maps.Keys(r.Asked)) {
-		row("faults", "%d of %d: %s", r.Landed[f], r.Asked[f], f)
+	total, most := 0, 0
+	for _, n := range r.Landed {
+		total, most = total+n, max(most, n)
+	}
+	row("faults", "%d landed, of %d kinds, %d of the most frequent", total, len(r.Landed), most)
+	for _, kind := range slices.Sorted(maps.Keys(r.Brought)) {
+		row("", "%d of %d: %s", r.Landed[kind], r.Brought[kind], kind)
+	}
+	for _, why := range r.Unavailable {
+		row("NOT BROUGHT HERE", "%s", why)
 	}
 	row("jobs", "%d, of which %d recurring; %d changes acknowledged", r.Jobs, r.Series, r.Changes)
 	row("occurrences", "%d run, %d skipped; %d commands started", r.Runs, r.Skips, r.Starts)
@@ -146,6 +158,10 @@ func (r *Report) Print(w io.Writer) error {
 	if n := len(r.WentOn); n > 0 {
 		row("work went on", "median %s, worst %s of the process being there after %d outages",
 			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
+	}
+	if o := r.Handovers; o.Cut > 0 {
+		row("commands after one another", "%d pairs of one run, of which %d after one that was killed: the next began %s after its last line at least",
+			o.Pairs, o.Cut, o.SmallestCut.Round(time.Millisecond))
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.Odd)) {
 		row("noted", "%d × %s", r.Odd[what], what)

@@ -1,6 +1,6 @@
-// Package harness brings faults upon a real `waterclock dev` while clients put load on it, and gathers what package checker needs to judge the outcome.
+// Package harness brings faults upon real processes of Waterclock while clients put load on it, and gathers what package checker needs to judge the outcome.
 //
-// It runs one host with real processes, real signals and real commands; everything random is drawn from one seed, though what the processes make of it is
+// It runs a single host (`waterclock dev`) or a cluster, with real processes, real signals and real commands; everything random is drawn from one seed, though what the processes make of it is
 // theirs. It judges nothing itself. Command chaos/cmd/chaos calls it; it is no test, because it takes as long as it is told to.
 package harness
 
@@ -9,23 +9,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job/schedule"
-	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 )
 
 const (
-	// lease is the AckWait of the host: short, so that a minute has room for many losses.
-	lease = 3 * time.Second
 	// quiet is how long after the faults everything may take to come to its end.
 	quiet   = 30 * time.Second
 	clients = 5 // of which one speaks NATS
@@ -36,57 +36,119 @@ const (
 
 // Options are what a fault run is asked for.
 type Options struct {
-	// Binary is the path of waterclock.
+	// Binary is the path of waterclock, built with its failpoints.
 	Binary string
+	// NATSServer is the path of nats-server, for a cluster; Old that of an older waterclock, for rolling deploys, where there is one.
+	NATSServer, Old string
 	// Child is the argument vector that runs Child.
 	Child []string
 	Seed  uint64
+	// Store is sqlite (the single host) or postgres (the cluster).
+	Store string
+	// Lease is the AckWait of executors; 0: 3 s, so that a minute has room for many losses.
+	Lease time.Duration
 	// For is how long load and faults go on.
-	For   time.Duration
-	Kills int
+	For time.Duration
+	// TrueClock tells that the binaries cannot be given a wrong clock.
+	TrueClock bool
+	// Faults are the groups of faults to draw from; none: all there are.
+	Faults []string
+	// Most is how many faults may land before the run ends; 0: no bound.
+	Most int
 	// Without are changes that no client asks for, to look behind what they bring to light.
 	Without []checker.ChangeKind
 	// Dir is where the artefacts go; it exists.
 	Dir string
 }
 
-// Run brings faults upon a host and returns what came of it. An error means that the run itself went wrong, and nothing is proved.
-func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	r := &rig{o: o, file: filepath.Join(o.Dir, "lines")}
-	logFile, err := os.Create(filepath.Join(o.Dir, "clients.log"))
+// Run brings faults upon a world and returns what came of it. An error means that the run itself went wrong, and nothing is proved.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	r, err := open(ctx, o)
 	if err != nil {
+		return nil, err
+	}
+	var rep *Report
+	if err = r.faults(ctx); err == nil {
+		rep, err = r.judge(ctx)
+	}
+	return rep, errors.Join(err, r.close())
+}
+
+// open starts the world and makes the clients.
+func open(ctx context.Context, o Options) (_ *rig, err error) {
+	if o.Lease == 0 {
+		o.Lease = 3 * time.Second
+	}
+	r := &rig{o: o, file: filepath.Join(o.Dir, "lines"), transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 10 * time.Second}}
+	if r.logFile, err = os.Create(filepath.Join(o.Dir, "clients.log")); err != nil {
 		return nil, fmt.Errorf("log of the clients: %w", err)
 	}
-	r.log = slog.New(slog.NewTextHandler(logFile, nil))
-	defer func() { err = errors.Join(err, logFile.Close()) }()
-	if r.host, err = newHost(o, o.Dir); err != nil {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	r.log = slog.New(slog.NewTextHandler(r.logFile, nil))
+	if r.world, err = newWorld(o); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, r.host.close()) }()
-	if err := r.host.start(ctx); err != nil {
+	if err := r.world.start(ctx); err != nil {
 		return nil, err
 	}
-	r.nc, err = nats.Connect(r.host.nats, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectBufSize(-1), nats.Timeout(2*time.Second))
+	r.nc, err = nats.Connect(r.world.natsURL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectBufSize(-1), nats.Timeout(2*time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
-	defer r.nc.Close()
-	if err := r.faults(ctx); err != nil {
+	r.end = time.Now().Add(r.o.For)
+	if r.traffic, err = newTraffic(ctx, trafficOptions{
+		Source: r.source, Transport: r.transport, APIs: r.world.apis(), Keys: r.world.keys(), NATS: r.nc, Queues: slices.Collect(maps.Keys(r.world.slots())),
+		File: r.file, Child: o.Child, End: r.end, Murders: r.world.murders(), Without: o.Without, StoreURL: r.world.storeURL(), Log: r.log,
+	}); err != nil {
 		return nil, err
 	}
-	return r.judge(ctx)
+	return r, nil
+}
+
+func (r *rig) close() error {
+	var err error
+	if r.traffic != nil {
+		err = r.traffic.close()
+	}
+	if r.nc != nil {
+		r.nc.Close()
+	}
+	if r.world != nil {
+		err = errors.Join(err, r.world.close())
+	}
+	r.transport.CloseIdleConnections()
+	return errors.Join(err, r.logFile.Close())
+}
+
+func newWorld(o Options) (world, error) {
+	switch o.Store {
+	case "sqlite":
+		return newHost(o, o.Dir)
+	case "postgres":
+		return newDeployment(o)
+	default:
+		return nil, fmt.Errorf("store: given %q, allowed: sqlite, postgres", o.Store)
+	}
 }
 
 type rig struct {
-	o       Options
-	file    string
-	log     *slog.Logger
-	host    *host
-	nc      *nats.Conn
-	nemesis *nemesis
-	clients []*client
-	asked   []Fault
-	seen    []checker.Attempt
+	o         Options
+	file      string
+	log       *slog.Logger
+	logFile   *os.File
+	end       time.Time // of the load
+	transport *http.Transport
+	world     world
+	nc        *nats.Conn
+	nemesis   *nemesis
+	traffic   *traffic
+	// bursting is held by whoever uses the client of bursts.
+	bursting sync.Mutex
+	stirring sync.WaitGroup
 }
 
 // source gives each part its own stream of numbers, so that none depends on how the parts are interleaved.
@@ -94,92 +156,68 @@ func (r *rig) source(part uint64) *rand.Rand { return rand.New(rand.NewPCG(r.o.S
 
 // faults runs load and faults until both are over.
 func (r *rig) faults(ctx context.Context) error {
-	var number atomic.Int64
-	next := func() int { return int(number.Add(1)) }
-	end := time.Now().Add(r.o.For)
-	// Clients ask until they are answered, unless the run has gone wrong: nobody brings the host back then.
+	offered, err := choose(aimed(r.offered(), r), r.o.Faults)
+	if err != nil {
+		return err
+	}
+	// Clients ask until they are answered, unless the run has gone wrong: nobody brings the world back then.
 	calls, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	for i := range clients + 1 {
-		rng := r.source(uint64(10 + i)) //nolint:gosec // small
-		m := &maker{rng: rng, file: r.file, child: r.o.Child, end: end}
-		c := newClient(fmt.Sprintf("client%d", i), rng, m, r.host.client, r.host.url, r.log, next)
-		c.without = map[checker.ChangeKind]bool{}
-		for _, kind := range r.o.Without {
-			c.without[kind] = true
-		}
-		if i == 1 {
-			c.nats = r.nc
-		}
-		r.clients = append(r.clients, c)
-	}
-	bursts := r.clients[clients] // does nothing else
-	r.nemesis = &nemesis{
-		host: r.host, rng: r.source(1), landed: map[Fault]int{},
-		burst:   func() { bursts.burst(calls, burstSize) },
-		cancels: func() { bursts.cancelLast(calls, burstSize) },
-	}
-	r.asked = plan(r.source(2), r.o.Kills)
+	r.nemesis = newNemesis(offered, r.lanes(), r.world.note, r.source)
+	r.nemesis.most = r.o.Most
 
 	load, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	for _, c := range r.clients[:clients] {
-		wg.Go(func() { c.work(load, calls, pace) })
-	}
-	wg.Go(func() { r.probe(load) })
-	err := r.nemesis.work(ctx, r.asked, time.Until(end)*9/10)
-	if err == nil {
-		err = wait(ctx, time.Until(end))
-	}
-	if err != nil {
+	var loadErr error
+	wg.Go(func() { loadErr = r.traffic.work(load, calls) })
+	if err = r.nemesis.work(calls, r.end.Add(-r.o.For/10)); err != nil {
 		giveUp(err)
 	}
 	stop(errors.New("the load is over"))
+	r.stirring.Wait()
 	wg.Wait()
-	bursts.asking.Wait()
-	return err
+	return errors.Join(err, loadErr)
 }
 
-// probe reads history while the faults go on.
-func (r *rig) probe(ctx context.Context) {
-	rng, rd := r.source(3), r.reader()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		jobs := r.clients[rng.IntN(len(r.clients))].told()
-		if len(jobs) == 0 {
-			continue
-		}
-		j := jobs[rng.IntN(len(jobs))]
-		if rd.one(ctx, &j) != nil {
-			continue // it is being killed
-		}
-		for i := range j.Runs {
-			r.seen = append(r.seen, j.Runs[i].Attempts...)
-		}
+// offered are the faults that the world can bring with these binaries.
+func (r *rig) offered() []fault.Fault {
+	all := r.world.faults()
+	if r.o.TrueClock {
+		all = slices.DeleteFunc(all, func(f fault.Fault) bool { return f.Group == "clock" })
 	}
+	return all
 }
 
-func (r *rig) reader() *reader {
-	return &reader{
-		jobs: waterclockv1connect.NewJobServiceClient(r.host.client, r.host.url), runs: waterclockv1connect.NewRunServiceClient(r.host.client, r.host.url),
+// unavailable are the faults that it cannot bring, each with the reason.
+func (r *rig) unavailable() []string {
+	out := r.world.unavailable()
+	if r.o.TrueClock {
+		out = append(out, "clocks: the binaries were built with the true one")
 	}
+	return out
+}
+
+// lanes is how many faults may go on at the same time: what hits the one process of a single host hits everything.
+func (r *rig) lanes() int {
+	if r.o.Store == "sqlite" {
+		return 1
+	}
+	return 2
 }
 
 // judge waits for everything to end, and hands what is known to the checker.
 func (r *rig) judge(ctx context.Context) (*Report, error) {
-	h := &checker.History{Seen: r.seen}
-	for _, c := range r.clients {
-		h.Jobs = append(h.Jobs, c.told()...)
+	h := &checker.History{Slots: r.world.slots()}
+	var lost []checker.Window
+	for _, w := range r.nemesis.windows {
+		h.Disturbed = append(h.Disturbed, checker.Window{From: w.from, Till: w.till})
+		if w.loses {
+			lost = append(lost, checker.Window{From: w.from, Till: w.till})
+		}
 	}
 	healed := time.Now()
-	if due := lastDue(h.Jobs); due.After(healed) {
+	if due := lastDue(r.traffic.told()); due.After(healed) {
 		healed = due
 	}
 	var err error
@@ -187,9 +225,10 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 	if h.Left, quietAfter, err = r.settle(ctx, healed); err != nil {
 		return nil, err
 	}
-	if err := r.reader().all(ctx, h.Jobs); err != nil {
+	if err := r.traffic.fill(ctx, h, lost); err != nil {
 		return nil, err
 	}
+	stopErr := r.world.stop(ctx)
 	text, err := os.ReadFile(r.file)
 	if err != nil {
 		return nil, fmt.Errorf("read what the commands wrote: %w", err)
@@ -197,7 +236,6 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 	if h.Work, err = checker.ParseLines(string(text)); err != nil {
 		return nil, fmt.Errorf("read what the commands wrote: %w", err)
 	}
-	stopErr := r.host.stop(quiet)
 	alive, err := outliving(r.file)
 	if err != nil {
 		return nil, err
@@ -207,7 +245,7 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 		rep.Failures = append(rep.Failures, stopErr.Error())
 	}
 	if alive > 0 {
-		rep.Failures = append(rep.Failures, fmt.Sprintf("%d commands outlive the host", alive))
+		rep.Failures = append(rep.Failures, fmt.Sprintf("%d commands outlive the processes", alive))
 	}
 	return rep, nil
 }
@@ -240,7 +278,7 @@ func (r *rig) settle(ctx context.Context, healed time.Time) (checker.Left, time.
 	if err := wait(ctx, time.Until(healed)); err != nil {
 		return checker.Left{}, 0, err
 	}
-	l, err := openLeft(r.o.Dir, r.nc)
+	l, err := openLeftOf(r.world.storeURL(), r.nc)
 	if err != nil {
 		return checker.Left{}, 0, err
 	}

@@ -1,6 +1,8 @@
-// Chaos brings faults upon a single host of Waterclock while clients use it, and holds what came of it against what must always hold.
+// Chaos brings faults upon Waterclock while clients use it, and holds what came of it against what must always hold. It builds what it runs.
 //
-//	chaos -binary bin/waterclock [-seed N] [-for 60s] [-kills 20]
+//	chaos [-store sqlite|postgres] [-seed N] [-for 60s] [-faults GROUPS] [-most N]
+//	chaos -measure 'kill -9 planner,kill -9 executor' [-store …] [-lease 10s] [-times 5]
+//	chaos -outage 10m -store postgres
 //
 // It ends with 1 where anything did not hold, and then says where its artefacts are; with 2 where the run itself went wrong.
 package main
@@ -18,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/waterclock-io/waterclock/chaos/build"
 	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/chaos/harness"
 )
@@ -33,49 +36,76 @@ func main() {
 	os.Exit(run())
 }
 
-func run() int {
-	binary := flag.String("binary", "bin/waterclock", "the waterclock `file` to try")
-	seed := flag.Uint64("seed", 0, "what everything random is drawn from; 0: drawn and printed")
-	long := flag.Duration("for", 60*time.Second, "how long load and faults go on")
-	kills := flag.Int("kills", 20, "how often the process is killed")
-	keep := flag.Bool("keep", false, "keep the artefacts of a run that passed too")
+// asked is what the command line asks for.
+type asked struct {
+	harness.Options
+	bin, old, measure string
+	times             int
+	outage            time.Duration
+	keep              bool
+}
+
+func parse() (*asked, error) {
+	a := new(asked)
+	flag.StringVar(&a.Store, "store", "sqlite", "sqlite: a single host; postgres: a cluster of processes")
+	flag.Uint64Var(&a.Seed, "seed", 0, "what everything random is drawn from; 0: drawn and printed")
+	flag.DurationVar(&a.For, "for", 60*time.Second, "how long load and faults go on")
+	flag.DurationVar(&a.Lease, "lease", 3*time.Second, "the lease (ack wait) of executors")
+	groups := flag.String("faults", "", "`groups` of faults, separated by commas; all where empty")
+	flag.IntVar(&a.Most, "most", 0, "how many faults may land before the run ends; 0: no bound")
 	without := flag.String("without", "", "changes that no client asks for, separated by commas: cancel, pause, update, delete")
+	flag.BoolVar(&a.TrueClock, "true-clock", false, "bring no wrong clocks: saves building the standard library anew")
+	flag.StringVar(&a.bin, "bin", "", "a `folder` to keep what is built in, for further runs; what is there is taken")
+	flag.StringVar(&a.old, "old", "", "an older waterclock `file`, for rolling deploys")
+	flag.BoolVar(&a.keep, "keep", false, "keep the artefacts of a run that passed too")
+	flag.StringVar(&a.measure, "measure", "", "bring these `kinds` of faults alone, one by one, and tell how long it takes until work goes on")
+	flag.IntVar(&a.times, "times", 5, "with -measure: how often each is brought")
+	flag.DurationVar(&a.outage, "outage", 0, "take SQL away for so long, alone, and tell what becomes of runs and submits")
 	flag.Parse()
-	o := harness.Options{For: *long, Kills: *kills}
+	if *groups != "" {
+		a.Faults = strings.Split(*groups, ",")
+	}
 	for kind := range strings.SplitSeq(*without, ",") {
 		switch k := checker.ChangeKind(kind); k {
 		case "":
 		case checker.Cancel, checker.Pause, checker.Update, checker.Delete:
-			o.Without = append(o.Without, k)
+			a.Without = append(a.Without, k)
 		default:
-			fmt.Fprintf(os.Stderr, "-without: given %q, allowed: cancel, pause, update, delete\n", kind)
-			return 2
+			return nil, fmt.Errorf("-without: given %q, allowed: cancel, pause, update, delete", kind)
 		}
 	}
-	if flag.NArg() > 0 || *kills < 1 || *long < time.Second {
-		fmt.Fprintln(os.Stderr, "no arguments beside flags are taken; -kills is 1 or more, -for is 1s or more")
+	if flag.NArg() > 0 || a.Most < 0 || a.times < 1 || a.For < time.Second || a.Lease < 2*time.Second {
+		return nil, errors.New("no arguments beside flags are taken; -most is 0 or more, -times 1 or more, -for 1s or more, -lease 2s or more")
+	}
+	for a.Seed == 0 {
+		a.Seed = rand.Uint64() //nolint:gosec // not a secret
+	}
+	return a, nil
+}
+
+func run() int {
+	a, err := parse()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	for *seed == 0 {
-		*seed = rand.Uint64() //nolint:gosec // not a secret
-	}
-	fmt.Printf("seed %d\n", *seed)
-	o.Seed = *seed
-	failed, dir, err := try(ctx, *binary, o)
+	fmt.Printf("seed %d\n", a.Seed)
+	failed, err := a.try(ctx)
 	switch {
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "the run went wrong, so nothing is proved: %v\nartefacts: %s\n", err, dir)
+		fmt.Fprintf(os.Stderr, "the run went wrong, so nothing is proved: %v\nartefacts: %s\n", err, a.Dir)
 		return 2
 	case failed:
-		fmt.Printf("FAILED; artefacts: %s\nagain: go run ./chaos/cmd/chaos -binary %s -seed %d -for %s -kills %d -without=%s\n", dir, *binary, *seed, *long, *kills, *without)
+		fmt.Printf("FAILED; artefacts: %s\nagain: go run ./chaos/cmd/chaos -store %s -seed %d -for %s -faults=%s -most %d -true-clock=%t\n",
+			a.Dir, a.Store, a.Seed, a.For, strings.Join(a.Faults, ","), a.Most, a.TrueClock)
 		return 1
-	case *keep:
-		fmt.Printf("passed; artefacts: %s\n", dir)
+	case a.keep:
+		fmt.Printf("passed; artefacts: %s\n", a.Dir)
 		return 0
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.RemoveAll(a.Dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
@@ -83,17 +113,70 @@ func run() int {
 	return 0
 }
 
-func try(ctx context.Context, binary string, o harness.Options) (failed bool, dir string, err error) {
-	path, errPath := filepath.Abs(binary)
-	self, errSelf := os.Executable()
-	dir, errDir := os.MkdirTemp("", "waterclock-chaos-")
-	if err := errors.Join(errPath, errSelf, errDir); err != nil {
-		return false, dir, err
+func (a *asked) try(ctx context.Context) (failed bool, err error) {
+	if a.Dir, err = os.MkdirTemp("", "waterclock-chaos-"); err != nil {
+		return false, err
 	}
-	o.Binary, o.Child, o.Dir = path, []string{self, "child"}, dir
-	rep, err := harness.Run(ctx, o)
+	self, err := os.Executable()
 	if err != nil {
-		return false, dir, err
+		return false, err
 	}
-	return rep.Failed(), dir, rep.Print(os.Stdout)
+	a.Child = []string{self, "child"}
+	if err := a.build(ctx); err != nil {
+		return false, err
+	}
+	if a.measure != "" {
+		all, err := harness.Measure(ctx, a.Options, strings.Split(a.measure, ","), a.times)
+		if err != nil {
+			return false, err
+		}
+		return false, harness.PrintRecoveries(os.Stdout, all)
+	}
+	if a.outage > 0 {
+		out, err := harness.TakeSQLAway(ctx, a.Options, a.outage)
+		if err != nil {
+			return false, err
+		}
+		return out.Failed(), out.Print(os.Stdout)
+	}
+	rep, err := harness.Run(ctx, a.Options)
+	if err != nil {
+		return false, err
+	}
+	return rep.Failed(), rep.Print(os.Stdout)
+}
+
+// build makes the binaries that are not there yet.
+func (a *asked) build(ctx context.Context) error {
+	folder := a.Dir
+	if a.bin != "" {
+		folder = a.bin
+	}
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	var opts []build.Option
+	if a.TrueClock || a.Store == "sqlite" { // which has no fault of that sort
+		opts = append(opts, build.TrueClock())
+	}
+	made := func(name string, with func(context.Context, string, ...build.Option) error) (string, error) {
+		path := filepath.Join(folder, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		return path, with(ctx, path, opts...)
+	}
+	if a.Binary, err = made("waterclock", build.Waterclock); err != nil {
+		return err
+	}
+	if a.Store != "sqlite" {
+		if a.NATSServer, err = made("nats-server", build.NATSServer); err != nil {
+			return err
+		}
+	}
+	if a.old != "" {
+		a.Old, err = filepath.Abs(a.old)
+	}
+	return err
 }
