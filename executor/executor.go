@@ -219,13 +219,6 @@ func (e *Executor) Start(ctx context.Context) error {
 	}
 	e.window = window
 	e.outbox = newOutbox(e)
-	runs, err := e.discover(ctx)
-	if err != nil {
-		return err
-	}
-	if err := e.trips.begin(ctx, e.cfg.Conn, e.js, runs); err != nil {
-		return fmt.Errorf("executor: %w", err)
-	}
 	control, err := streams.OnControl(e.cfg.Conn, e.id, e.obey)
 	if err != nil {
 		return fmt.Errorf("executor: %w", err)
@@ -236,7 +229,8 @@ func (e *Executor) Start(ctx context.Context) error {
 	}
 	e.subs = append(e.subs, control...)
 	e.subs = append(e.subs, roll)
-	if err := e.pull(ctx, runs); err != nil {
+	runs, err := e.join(ctx)
+	if err != nil {
 		return err
 	}
 	e.beat()
@@ -254,18 +248,28 @@ func (e *Executor) Start(ctx context.Context) error {
 // discoverTimeout bounds one look for the streams: a cluster that is still electing its leaders may never answer it.
 const discoverTimeout = 2 * time.Second
 
-func (e *Executor) discover(ctx context.Context) (streams.Runs, error) {
+// join finds the streams and begins to pull from them, and tries again until it can: a cluster that elects its leaders answers nothing, or half of what it is asked.
+func (e *Executor) join(ctx context.Context) (streams.Runs, error) {
 	told := false
 	for {
 		one, cancel := context.WithTimeout(ctx, discoverTimeout)
 		runs, err := streams.Discover(one, e.js)
 		cancel()
 		if err == nil {
+			err = e.trips.begin(ctx, e.cfg.Conn, e.js, runs)
+		}
+		if err == nil {
+			err = e.pull(ctx, runs)
+		}
+		if err == nil {
 			return runs, nil
 		}
 		if !told {
 			e.log.Info("waiting for the streams", "reason", err)
 			told = true
+		}
+		if e.cfg.Conn.IsClosed() {
+			return streams.Runs{}, fmt.Errorf("executor: %w", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -344,7 +348,7 @@ func (e *Executor) followStream() {
 		e.working.Wait()
 		if err := e.pull(e.life, runs); err != nil {
 			e.log.Warn("cannot pull from the new stream yet", "error", err)
-			e.streamGone()
+			time.AfterFunc(500*time.Millisecond, e.streamGone)
 		}
 	}
 }

@@ -39,6 +39,9 @@ type withdrawal struct {
 	at       time.Time
 }
 
+// withdrawFor is how long a planner tries to delete a message.
+const withdrawFor = 30 * time.Second
+
 // withdrawnFor is longer than any mark may take.
 const withdrawnFor = 30 * time.Second
 
@@ -72,9 +75,10 @@ func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step
 
 // withdraw deletes the message of a run that was cancelled: whoever cancelled it may have looked before it was stored.
 func (p *Planner) withdraw(t store.Timer) {
-	ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.life, withdrawFor)
 	defer cancel()
-	if err := streams.DeleteHandOver(ctx, p.js, p.road.Load().runs, t); err != nil {
+	runs := func(context.Context) (streams.Runs, error) { return p.road.Load().runs, nil }
+	if err := streams.DeleteHandOver(ctx, p.js, runs, t); err != nil {
 		p.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
 	}
 }
@@ -173,6 +177,7 @@ func (p *Planner) lookAt(flights []*flight) {
 		switch {
 		case !there || t.Dispatch != s.timer.Dispatch || !t.Step.InFlight():
 			p.do(func() { p.flights.remove(s.fl) })
+			go p.withdraw(s.timer) // of one that was cancelled and that nobody told us of, a message may be left
 		case s.listed:
 			if t.Step == job.StepCancelling {
 				p.notify.Control(t.Executor, t.RunID, t.Dispatch, "cancelled")

@@ -140,6 +140,9 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 }
 
 func (p *Puller) makeConsumer(ctx context.Context, l *lane) error {
+	// The answer is lost where the connection breaks meanwhile, and ctx may last long.
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	_, err := p.js.CreateOrUpdateConsumer(ctx, p.runs.Name, jetstream.ConsumerConfig{
 		Durable: l.consumer(), FilterSubject: l.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.cfg.AckWait,
 		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: idleConsumer, DeliverPolicy: jetstream.DeliverAllPolicy,

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -29,21 +30,17 @@ func NewWithdrawer(js jetstream.JetStream, n *Notifier, log *slog.Logger) *Withd
 }
 
 // Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop; its planner is told not to send what it has not
-// sent yet. What it cannot reach is told at its next heartbeat.
+// sent yet. Where NATS does not answer it goes on trying until ctx ends: before the message is gone the run may still begin. An executor that it cannot reach is
+// told at its next heartbeat.
 func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string) {
 	if t.Step == job.StepDispatched {
 		w.tell(t, job.StepCancelled)
 	}
 	w.notify.Control(t.Executor, t.RunID, t.Dispatch, reason)
 	failpoint.Here(failpoint.WithdrawOrdered)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	runs, err := Discover(ctx, w.js)
-	if err == nil {
-		err = DeleteHandOver(ctx, w.js, runs, t)
-	}
+	err := DeleteHandOver(ctx, w.js, func(ctx context.Context) (Runs, error) { return Discover(ctx, w.js) }, t)
 	if err != nil {
-		w.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
+		w.log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
 	}
 }
 
@@ -56,8 +53,34 @@ func (w *Withdrawer) tell(t store.Timer, step job.Step) {
 	}}})
 }
 
-// DeleteHandOver deletes the message of a hand-over, if it is there.
-func DeleteHandOver(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) error {
+// The rhythm of what is tried again until NATS answers.
+const (
+	withdrawTry   = time.Second
+	withdrawPause = 100 * time.Millisecond
+)
+
+// DeleteHandOver deletes the message of a hand-over, if it is there. Where NATS does not answer it tries again until ctx ends, and returns the last error.
+func DeleteHandOver(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer) error {
+	for {
+		err := deleteHandOver(ctx, js, current, t)
+		if err == nil || errors.Is(err, ErrNoRuns) {
+			return nil // no stream, no message
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(withdrawPause):
+		}
+	}
+}
+
+func deleteHandOver(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer) error {
+	ctx, cancel := context.WithTimeout(ctx, withdrawTry)
+	defer cancel()
+	r, err := current(ctx)
+	if err != nil {
+		return err
+	}
 	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
 	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
 	if err != nil || !found {

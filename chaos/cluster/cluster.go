@@ -70,6 +70,8 @@ type Cluster struct {
 	members []*member
 	keys    map[string]string
 	stopped func(context.Context) error // Stop's work, once
+	// unsupervised ends the supervision of executors; nil before it begins.
+	unsupervised func() error
 }
 
 // Start starts everything and returns once every process is up and the streams exist with all their copies. On an error nothing is left running.
@@ -109,7 +111,17 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err := together(starts...); err != nil {
 		return nil, err
 	}
-	return c, c.nats.awaitCurrent(ctx)
+	if err := c.nats.awaitCurrent(ctx); err != nil {
+		return nil, err
+	}
+	watch, end := context.WithCancel(context.WithoutCancel(ctx))
+	over := make(chan error, 1)
+	go func() { over <- c.supervise(watch) }()
+	c.unsupervised = func() error {
+		end()
+		return <-over
+	}
+	return c, nil
 }
 
 // startSQL starts PostgreSQL and gives it schema and keys.
@@ -242,6 +254,10 @@ func (c *Cluster) stopOnce() func(context.Context) error {
 }
 
 func (c *Cluster) stop(ctx context.Context) error {
+	var supervision error
+	if c.unsupervised != nil {
+		supervision = c.unsupervised()
+	}
 	for _, m := range c.members {
 		m.heal()
 	}
@@ -265,7 +281,7 @@ func (c *Cluster) stop(ctx context.Context) error {
 		return together(calls...)
 	}
 	// Who hands out first, who records last: what is still worked on gets its outcome into SQL.
-	errs := []error{end("api", "planner"), end("executor"), end("recorder")}
+	errs := []error{supervision, end("api", "planner"), end("executor"), end("recorder")}
 	if c.nats != nil {
 		c.nats.admin.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
@@ -41,8 +42,14 @@ func newFault(kind, group string, t turn, hit *Process, bring bringer) fault.Fau
 			return err
 		}
 		defer t.release()
+		if err := revive(ctx, hit); err != nil {
+			return err
+		}
 		hit.note("fault: %s", kind)
 		err := bring(ctx, rng)
+		if errors.Is(err, os.ErrProcessDone) && mortal(hit) {
+			err = errors.Join(fault.ErrNotLanded, revive(ctx, hit)) // something else was quicker
+		}
 		switch {
 		case errors.Is(err, fault.ErrNotLanded):
 			hit.note("did not land: %s", kind)
@@ -53,6 +60,46 @@ func newFault(kind, group string, t turn, hit *Process, bring bringer) fault.Fau
 		}
 		return err
 	}}
+}
+
+// mortal says whether a process may die of its own work: a job can kill the executor that runs it.
+func mortal(p *Process) bool { return p.role == "executor" }
+
+// revive starts an executor that has died of its work.
+func revive(ctx context.Context, p *Process) error {
+	if !mortal(p) || p.Running() {
+		return nil
+	}
+	p.note("died of its work; starting it again")
+	return p.Start(ctx)
+}
+
+// supervise starts executors again that have died of their work, as whoever looks after processes does, until ctx ends.
+func (c *Cluster) supervise(ctx context.Context) error {
+	var starts []func() error
+	for _, m := range c.of("executor") {
+		starts = append(starts, func() error {
+			for {
+				select {
+				case <-m.ended():
+				case <-ctx.Done():
+					return nil
+				}
+				if m.turn.take(ctx) != nil {
+					return nil
+				}
+				err := revive(ctx, m.Process)
+				m.turn.release()
+				if ctx.Err() != nil {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return together(starts...)
 }
 
 // lasting does something, lets it last, and undoes it in any case: also where ctx ends meanwhile.

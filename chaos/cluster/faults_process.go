@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
@@ -45,7 +47,7 @@ func (c *Cluster) endLimit() time.Duration { return c.o.DrainGrace + 20*time.Sec
 
 // again ends a process in order and starts it anew with another binary or environment.
 func (c *Cluster) again(ctx context.Context, m *member, path string, env ...string) error {
-	if err := m.Terminate(c.endLimit()); err != nil {
+	if err := m.Terminate(c.endLimit()); err != nil && (m.Running() || !mortal(m.Process) || !errors.Is(err, os.ErrProcessDone)) {
 		return err
 	}
 	return m.start(ctx, path, env...)

@@ -41,7 +41,7 @@ func Child(args []string) error {
 	number := flags.Int("number", 0, "the number of the job")
 	work := flags.Duration("work", 0, "how long it works")
 	fails := flags.Int("fails", 0, "how many attempts fail")
-	murders := flags.Bool("murder", false, "kill the executor that it works for, and wait for what comes of it")
+	murders := flags.Bool("murder", false, "kill the executor that it works for when the work is done, and wait for what comes of it")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,11 +64,6 @@ func Child(args []string) error {
 	if err := write(checker.Start); err != nil {
 		return err
 	}
-	if *murders {
-		if err := murder(); err != nil {
-			return errors.Join(err, write(checker.End))
-		}
-	}
 	over := time.NewTimer(*work)
 	alive := time.NewTicker(aliveEvery)
 	defer alive.Stop()
@@ -79,7 +74,14 @@ func Child(args []string) error {
 				return err
 			}
 		case <-over.C:
-			working = false
+			working = *murders
+			if working {
+				if err := murder(); err != nil {
+					return errors.Join(err, write(checker.End))
+				}
+				*murders = false
+				over.Reset(time.Minute) // whoever sees to it ends this process long before
+			}
 		}
 	}
 	if err := write(checker.End); err != nil {

@@ -76,7 +76,8 @@ func (m *maker) one(number int, now time.Time) (*waterclockv1.JobSpec, checker.J
 		j.MaxAttempts = 50
 	}
 	if m.murders != nil && now.Add(murderAhead).Before(m.end) && m.rng.IntN(12) == 0 && m.murders.Add(-1) >= 0 {
-		w = work{file: m.file, child: m.child, long: time.Minute, murder: true}
+		// Late enough that the recorder knows of the start: one that dies with the word of it unsaid was never started, and costs no attempt.
+		w = work{file: m.file, child: m.child, long: m.between(1500*time.Millisecond, 2500*time.Millisecond), murder: true}
 		j.Doomed, j.MaxAttempts = true, 2
 	}
 	j.Schedule.At = j.Schedule.At.UTC().Truncate(time.Microsecond)
