@@ -24,6 +24,7 @@ import (
 type attempt struct {
 	e      *Executor
 	raw    *nats.Msg
+	since  time.Time // server clock: when its consumer was made
 	msg    *wirev1.RunMessage
 	run    uuid.UUID
 	offset time.Duration
@@ -62,7 +63,7 @@ const (
 const LeakAfter = 10 * time.Second
 
 // receive takes a delivery for a free slot. It is called by the puller and must not block.
-func (e *Executor) receive(m *nats.Msg, release func()) {
+func (e *Executor) receive(d streams.Delivery, release func()) {
 	e.working.Add(1)
 	e.busy.Add(1)
 	go func() {
@@ -73,7 +74,7 @@ func (e *Executor) receive(m *nats.Msg, release func()) {
 		})
 		defer free()
 		failpoint.Here(failpoint.ExecutorReceived)
-		a := e.open(m)
+		a := e.open(d)
 		switch {
 		case a == nil:
 		case a.older():
@@ -96,13 +97,13 @@ func (e *Executor) receive(m *nats.Msg, release func()) {
 const maxSettling = 2048
 
 // giveBack returns deliveries that no slot was free for.
-func (e *Executor) giveBack(msgs []*nats.Msg) {
+func (e *Executor) giveBack(msgs []streams.Delivery) {
 	e.working.Add(1)
 	go func() {
 		defer e.working.Done()
 		var reports []report
-		for _, m := range msgs {
-			a := e.open(m)
+		for _, d := range msgs {
+			a := e.open(d)
 			if a == nil {
 				continue
 			}
@@ -121,8 +122,8 @@ func (e *Executor) giveBack(msgs []*nats.Msg) {
 }
 
 // open reads a delivery and begins to hold it. It returns nil where there is nothing to execute, having said why to the recorder.
-func (e *Executor) open(m *nats.Msg) *attempt {
-	received := time.Now()
+func (e *Executor) open(d streams.Delivery) *attempt {
+	received, m := time.Now(), d.Msg
 	meta, err := m.Metadata()
 	if err != nil {
 		e.log.Warn("delivery without JetStream metadata", "subject", m.Subject, "error", err)
@@ -133,7 +134,7 @@ func (e *Executor) open(m *nats.Msg) *attempt {
 		e.bury(m, fmt.Errorf("run message cannot be read: %w", errors.Join(err, fmt.Errorf("ids of %d and %d bytes", len(msg.GetRunId()), len(msg.GetJobId())))))
 		return nil
 	}
-	a := &attempt{e: e, raw: m, msg: msg, run: uuid.UUID(msg.RunId)}
+	a := &attempt{e: e, raw: m, since: d.Since, msg: msg, run: uuid.UUID(msg.RunId)}
 	a.started.store(received)
 	a.lease.store(e.trips.before.load())
 	a.beatAt.store(received)
@@ -185,17 +186,17 @@ func (e *Executor) bury(m *nats.Msg, why error) {
 	_ = m.Ack() // delivered again, it is buried again
 }
 
-// older tells whether the message was stored before this connection began.
+// older tells whether the message was stored before this connection began, or before its consumer was made.
 func (a *attempt) older() bool {
 	meta, err := a.raw.Metadata()
 	if err != nil {
 		return true
 	}
-	_, older := a.e.trips.older(meta.Timestamp, a.msg.Server)
+	_, older := a.e.trips.older(meta.Timestamp, a.msg.Server, a.since)
 	return older
 }
 
-// settle sees to a message that a server may have delivered before, and forgotten in a crash: who got it first may have begun, so it is not worked on. It is
+// settle sees to a message that a server may have delivered before, and forgotten in a crash or with its consumer: who got it first may have begun, so it is not worked on. It is
 // claimed, which stops whoever still works on it, and given back for a hand-over of its own.
 func (a *attempt) settle() {
 	meta, err := a.raw.Metadata()
@@ -203,7 +204,7 @@ func (a *attempt) settle() {
 		a.drop()
 		return
 	}
-	if wait, _ := a.e.trips.older(meta.Timestamp, a.msg.Server); wait > 0 {
+	if wait, _ := a.e.trips.older(meta.Timestamp, a.msg.Server, a.since); wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {

@@ -291,7 +291,7 @@ func (e *Executor) pull(ctx context.Context, runs streams.Runs) error {
 	}
 	p, err := streams.NewPuller(ctx, e.cfg.Conn, e.js, runs, streams.PullConfig{
 		Queues: e.cfg.Queues, Slots: e.cfg.Slots, AckWait: e.cfg.Lease.AckWait, Hold: holdSurplus,
-		Deliver: func(m *nats.Msg) { e.receive(m, release) }, Surplus: e.giveBack, Gone: e.streamGone, Logger: e.log,
+		Deliver: func(d streams.Delivery) { e.receive(d, release) }, Surplus: e.giveBack, Gone: e.streamGone, Logger: e.log,
 	})
 	if err != nil {
 		return fmt.Errorf("executor: %w", err)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -220,13 +221,35 @@ func subject(m *wirev1.RunMessage) string {
 }
 
 // consumer is the name of the consumer of a message's lane.
-func consumer(m *wirev1.RunMessage) string {
-	return job.SharedNamespace + "~" + m.Queue + "~" + m.Priority
+func consumerPrefix(m *wirev1.RunMessage) string {
+	return job.SharedNamespace + "~" + m.Queue + "~" + m.Priority + "~"
 }
 
-// publish hands a run out.
+// consumer is the name of the one that delivers a message now; empty where there is none.
+func (p *plant) consumer(m *wirev1.RunMessage) string {
+	s, err := p.js.Stream(context.Background(), p.runs.Name)
+	if err != nil {
+		return ""
+	}
+	found := ""
+	for name := range s.ConsumerNames(context.Background()).Name() {
+		if strings.HasPrefix(name, consumerPrefix(m)) {
+			found = name
+		}
+	}
+	return found
+}
+
+// publish hands a run out, as a planner does: never before its lane has a consumer.
 func (p *plant) publish(m *wirev1.RunMessage) uuid.UUID {
 	p.t.Helper()
+	lane, _, _, err := streams.ParseRunSubject(subject(m))
+	if err == nil {
+		err = streams.EnsureConsumer(context.Background(), p.js, p.runs, lane, time.Minute)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	ticket, err := p.sealer.Seal(&wirev1.Ticket{JobId: m.JobId, RunId: m.RunId, Dispatch: m.Dispatch, Namespace: m.Namespace, Queue: m.Queue, Attempt: m.Attempt})
 	if err != nil {
 		p.t.Fatal(err)

@@ -115,7 +115,7 @@ func TestServerForgetsADelivery(t *testing.T) {
 	// Whoever gets the message does not work on it: the first has said that it does, or it is given back and the first stops.
 	s := p.find("who claims the run", func(s said) bool { return s.run == run && s.Kind == wirev1.StatusKind_STATUS_KIND_STARTED })
 	p.until("both executors have looked at the message", func() bool {
-		c, err := p.js.Consumer(t.Context(), p.runs.Name, consumer(m))
+		c, err := p.js.Consumer(t.Context(), p.runs.Name, p.consumer(m))
 		return err == nil && c.CachedInfo().Delivered.Stream > 0
 	})
 	close(release)
@@ -125,6 +125,50 @@ func TestServerForgetsADelivery(t *testing.T) {
 	}
 	if begun.Load() != 1 || most.Load() != 1 {
 		t.Errorf("begun %d times, %d at once; it ended with %s %s", begun.Load(), most.Load(), end.Kind, end.Reason)
+	}
+}
+
+// The fault: the consumer is deleted while a run of its is worked on. The one that is made then delivers the run again as if for the first time, and yet nobody
+// begins it a second time: whoever gets it claims it, and gives it back for another hand-over.
+func TestConsumerDeletedUnderARun(t *testing.T) {
+	t.Parallel()
+	p := newPlant(t)
+	var begun atomic.Int32
+	began, release := make(chan struct{}, 10), make(chan struct{})
+	handlers := map[string]executor.Handler{"work": func(ctx context.Context, _ *executor.Run) error {
+		begun.Add(1)
+		began <- struct{}{}
+		select {
+		case <-release:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+	// Both have a slot free, so both wait at the consumer; and the messages are younger than their connections.
+	for range 2 {
+		p.employ(handlers)
+	}
+	m := p.message("work")
+	run := p.publish(m)
+	wait(t, "the handler", began)
+	name := p.consumer(m)
+	if err := p.js.DeleteConsumer(t.Context(), p.runs.Name, name); err != nil {
+		t.Fatal(err)
+	}
+	p.until("another consumer has delivered the run", func() bool {
+		now := p.consumer(m)
+		if now == "" || now == name {
+			return false
+		}
+		c, err := p.js.Consumer(t.Context(), p.runs.Name, now)
+		return err == nil && c.CachedInfo().Delivered.Stream > 0
+	})
+	p.find("who claims the run", func(s said) bool { return s.run == run && s.Kind == wirev1.StatusKind_STATUS_KIND_STARTED })
+	close(release)
+	p.ended(run)
+	if n := begun.Load(); n != 1 {
+		t.Errorf("one hand-over was begun %d times", n)
 	}
 }
 
@@ -156,8 +200,8 @@ func TestReportedAndNotAcknowledged(t *testing.T) {
 	p := newPlant(t)
 	m := p.message("never")
 	run := p.publish(m)
-	c, err := p.js.CreateConsumer(t.Context(), p.runs.Name, jetstream.ConsumerConfig{
-		Durable: consumer(m), FilterSubject: "run." + job.SharedNamespace + "." + m.Queue + "." + m.Priority + ".>", AckPolicy: jetstream.AckExplicitPolicy,
+	c, err := p.js.CreateOrUpdateConsumer(t.Context(), p.runs.Name, jetstream.ConsumerConfig{
+		Durable: p.consumer(m), FilterSubject: "run." + job.SharedNamespace + "." + m.Queue + "." + m.Priority + ".>", AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: 200 * time.Millisecond, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: time.Hour,
 	})
 	if err != nil {

@@ -208,8 +208,8 @@ func TestRedeliveredIsNotExecuted(t *testing.T) {
 	m := p.message("never")
 	run := p.publish(m)
 	// Somebody gets it first and lets go of it.
-	c, err := p.js.CreateConsumer(context.Background(), p.runs.Name, jetstream.ConsumerConfig{
-		Durable: consumer(m), FilterSubject: "run." + job.SharedNamespace + "." + m.Queue + "." + m.Priority + ".>",
+	c, err := p.js.CreateOrUpdateConsumer(context.Background(), p.runs.Name, jetstream.ConsumerConfig{
+		Durable: p.consumer(m), FilterSubject: "run." + job.SharedNamespace + "." + m.Queue + "." + m.Priority + ".>",
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: time.Hour,
 	})
 	if err != nil {

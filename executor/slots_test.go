@@ -51,7 +51,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 	m := p.message("waits")
 	m.Priority = job.Low.String()
 	p.until("pull parked on the lowest lane", func() bool {
-		c, err := p.js.Consumer(context.Background(), p.runs.Name, consumer(m))
+		c, err := p.js.Consumer(context.Background(), p.runs.Name, p.consumer(m))
 		return err == nil && c.CachedInfo().NumWaiting > 0
 	})
 	first := p.publish(p.message("waits"))

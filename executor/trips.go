@@ -104,11 +104,15 @@ func (t *trips) run(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, 
 	}
 }
 
-// older tells whether the server may have forgotten that it delivered a message before: it was stored before this connection began, and not through the
-// server process that is spoken to now. If so, it tells how long to wait before it may be claimed.
-func (t *trips) older(stored time.Time, server uint64) (wait time.Duration, older bool) {
+// older tells whether the server may have forgotten that it delivered a message before: it was stored before its consumer was made, or before this connection
+// began and not through the server process that is spoken to now. If so, it tells how long to wait before it may be claimed.
+func (t *trips) older(stored time.Time, server uint64, consumer time.Time) (wait time.Duration, older bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if stored.Before(consumer) {
+		made := consumer.Add(-t.offset) // by this machine's clock
+		return min(max(time.Until(made.Add(settle)), 0), settle), true
+	}
 	if (!t.stale && stored.After(t.connected)) || (server != 0 && server == t.server) {
 		return 0, false
 	}

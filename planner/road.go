@@ -48,8 +48,29 @@ func (p *Planner) lookAtRoad(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.openLanes(ctx, runs)
 	p.road.Store(&road{runs: runs})
 	return p.look(ctx, false)
+}
+
+// openLanes makes the consumers of the lanes that this planner knows, in a stream that is new. What it does not come to costs a hand-over more.
+func (p *Planner) openLanes(ctx context.Context, runs streams.Runs) {
+	if old := p.road.Load(); old == nil || old.runs == runs {
+		return // what is handed out for the first time waits until an executor is there, and that makes them
+	}
+	lanes, _ := ask(p, func() []streams.Lane {
+		var out []streams.Lane
+		for l := range p.board.lanes {
+			out = append(out, l)
+		}
+		return out
+	})
+	for _, l := range lanes {
+		if err := streams.EnsureConsumer(ctx, p.js, runs, l, p.cfg.AckWait); err != nil {
+			p.log.Warn("cannot make the consumer of a lane yet; its executors do", "lane", l.String(), "error", err)
+			return
+		}
+	}
 }
 
 // errWentBack: the NATS server has come back with older data. What it hands out again is refused, and what it has lost is missed by the watch; a new generation

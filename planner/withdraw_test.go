@@ -264,7 +264,7 @@ type puller struct {
 func (r *rig) pull(p *Planner, l streams.Lane) *puller {
 	r.t.Helper()
 	c, err := r.js.CreateOrUpdateConsumer(r.t.Context(), p.road.Load().runs.Name, jetstream.ConsumerConfig{
-		Durable: l.Namespace + "~" + l.Queue + "~" + l.Priority.String(), FilterSubject: "run." + l.Namespace + "." + l.Queue + "." + l.Priority.String() + ".>",
+		Durable: l.Namespace + "~" + l.Queue + "~" + l.Priority.String() + "~1", FilterSubject: "run." + l.Namespace + "." + l.Queue + "." + l.Priority.String() + ".>",
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, AckWait: time.Hour,
 	})
 	check(r.t, err)

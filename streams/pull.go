@@ -32,14 +32,21 @@ type PullConfig struct {
 	// Hold is how long a surplus delivery may wait for a slot of this executor before it is given back.
 	Hold time.Duration
 	// Deliver hands over a message for a free slot; Release ends its use of the slot. It must not block.
-	Deliver func(*nats.Msg)
+	Deliver func(Delivery)
 	// Surplus hands over messages that no slot became free for, most urgent first: they are to be given back. It must not block.
-	Surplus func([]*nats.Msg)
+	Surplus func([]Delivery)
 	// Gone is called where the stream does not exist any more; the puller goes on trying until it is stopped. It must not block.
 	Gone   func()
 	Logger *slog.Logger
 
 	parkFor time.Duration // parkExpires; less in tests
+}
+
+// Delivery is a message as a consumer delivered it.
+type Delivery struct {
+	*nats.Msg
+	// Since is when the consumer was made, by the server's clock: what was stored before may have been delivered by the one before it, and forgotten with that.
+	Since time.Time
 }
 
 // The rhythm of a Puller.
@@ -82,6 +89,7 @@ type Puller struct {
 
 	msgs     chan *nats.Msg
 	freed    chan int
+	again    chan restored
 	reset    chan struct{}
 	stop     chan struct{}
 	stopOnce sync.Once
@@ -90,8 +98,8 @@ type Puller struct {
 
 type lane struct {
 	Lane
+	consumer
 	prefix  string // of its run subjects
-	next    string // subject of pull requests
 	credit  int    // messages asked for and not delivered
 	request string // reply token of the request under way
 	giveUp  time.Time
@@ -101,7 +109,7 @@ type lane struct {
 }
 
 type heldMsg struct {
-	msg      *nats.Msg
+	msg      Delivery
 	priority job.Priority
 	until    time.Time
 	// cleared: every higher lane has been asked after this came, or it is the turn of the lowest.
@@ -117,19 +125,21 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 	p := &Puller{
 		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", free: cfg.Slots, probing: -1,
 		// Room for all that can be under way, so that the client never drops a delivery.
-		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), reset: make(chan struct{}, 1),
+		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), again: make(chan restored), reset: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, prio := range job.Priorities {
 		for _, q := range cfg.Queues {
 			l := Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}
-			p.lanes = append(p.lanes, &lane{Lane: l, prefix: strings.TrimSuffix(l.filter(), ">"), next: "$JS.API.CONSUMER.MSG.NEXT." + runs.Name + "." + l.consumer()})
+			p.lanes = append(p.lanes, &lane{Lane: l, prefix: strings.TrimSuffix(l.filter(), ">")})
 		}
 	}
 	for _, l := range p.lanes {
-		if err := p.makeConsumer(ctx, l); err != nil {
+		c, err := ensureConsumer(ctx, js, runs.Name, l.Lane, cfg.AckWait, true)
+		if err != nil {
 			return nil, err
 		}
+		l.consumer = c
 	}
 	sub, err := nc.ChanSubscribe(p.prefix+"*", p.msgs)
 	if err != nil {
@@ -137,20 +147,6 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 	}
 	go p.run(sub)
 	return p, nil
-}
-
-func (p *Puller) makeConsumer(ctx context.Context, l *lane) error {
-	// The answer is lost where the connection breaks meanwhile, and ctx may last long.
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	_, err := p.js.CreateOrUpdateConsumer(ctx, p.runs.Name, jetstream.ConsumerConfig{
-		Durable: l.consumer(), FilterSubject: l.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: p.cfg.AckWait,
-		MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: idleConsumer, DeliverPolicy: jetstream.DeliverAllPolicy,
-	})
-	if err != nil {
-		return fmt.Errorf("make consumer of lane %s on %s: %w", l.Lane, p.runs.Name, err)
-	}
-	return nil
 }
 
 // Release gives n slots back. It never blocks for longer than the puller takes to see it.
@@ -191,6 +187,8 @@ func (p *Puller) run(sub *nats.Subscription) {
 			if p.lingerAt.IsZero() {
 				p.lingerAt = time.Now().Add(probeLinger)
 			}
+		case c := <-p.again:
+			p.lanes[c.lane].consumer = c.consumer
 		case <-p.reset:
 			p.forget()
 		case <-timer.C:
@@ -228,7 +226,7 @@ func (p *Puller) drain(sub *nats.Subscription) {
 		case m := <-p.msgs:
 			if isData(m) {
 				prio, _ := lanePriority(m.Subject)
-				p.held = append(p.held, heldMsg{msg: m, priority: prio})
+				p.held = append(p.held, heldMsg{msg: p.delivery(m, p.laneOf(m.Subject, prio)), priority: prio})
 			}
 		default:
 			p.giveBackAll()
@@ -247,7 +245,8 @@ func (p *Puller) take(m *nats.Msg) {
 			p.cfg.Logger.Warn("delivery with a malformed subject", "subject", m.Subject)
 			return
 		}
-		if l := p.laneOf(m.Subject, prio); l != nil {
+		l := p.laneOf(m.Subject, prio)
+		if l != nil {
 			if l.credit > 0 {
 				l.credit--
 			}
@@ -259,10 +258,22 @@ func (p *Puller) take(m *nats.Msg) {
 		p.found = true
 		// That the lanes above were found empty before this one was asked says nothing of what has been stored since.
 		itsTurn := p.lowest && p.probing >= 0 && p.lanes[p.probing].Priority == prio
-		p.held = append(p.held, heldMsg{msg: m, priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
+		p.held = append(p.held, heldMsg{msg: p.delivery(m, l), priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
 		return
 	}
 	p.onStatus(m)
+}
+
+// delivery says how old the consumer is. Of one that this puller does not know, it may be of this moment.
+func (p *Puller) delivery(m *nats.Msg, l *lane) Delivery {
+	meta, err := m.Metadata()
+	switch {
+	case err != nil:
+		return Delivery{m, time.Time{}} // whoever opens it will see
+	case l == nil || meta.Consumer != l.name:
+		return Delivery{m, meta.Timestamp.Add(time.Hour)}
+	}
+	return Delivery{m, l.created}
 }
 
 func (p *Puller) laneOf(subject string, prio job.Priority) *lane {
@@ -308,21 +319,31 @@ func (p *Puller) onStatus(m *nats.Msg) {
 	switch {
 	case status == "503", strings.Contains(m.Header.Get("Description"), "Consumer Deleted"), strings.Contains(m.Header.Get("Description"), "Stream Deleted"):
 		l.retryAt = time.Now().Add(retryGone)
-		go p.restore(l.Lane)
+		go p.restore(i, l.Lane, l.name)
 	case status == "404", status == "408":
 	default:
 		p.cfg.Logger.Debug("pull ended", "lane", l.String(), "status", status, "description", m.Header.Get("Description"))
 	}
 }
 
-// restore makes a consumer that is gone, or says that its stream is.
-func (p *Puller) restore(l Lane) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	err := p.makeConsumer(ctx, &lane{Lane: l})
+// restored is the consumer of a lane after the one before was gone.
+type restored struct {
+	lane int
+	consumer
+}
+
+// restore finds or makes the consumer of a lane whose consumer is gone, or says that its stream is.
+func (p *Puller) restore(i int, l Lane, before string) {
+	c, err := ensureConsumer(context.Background(), p.js, p.runs.Name, l, p.cfg.AckWait, true)
 	switch {
 	case err == nil:
-		p.cfg.Logger.Warn("consumer was gone and is made again", "lane", l.String(), "stream", p.runs.Name)
+		if c.name != before {
+			p.cfg.Logger.Warn("consumer was gone and there is another", "lane", l.String(), "stream", p.runs.Name)
+		}
+		select {
+		case p.again <- restored{i, c}:
+		case <-p.done:
+		}
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		p.cfg.Gone()
 	default:

@@ -25,17 +25,17 @@ func laneAt(p job.Priority) Lane {
 // delivered is a Puller and what came out of it.
 type delivered struct {
 	*Puller
-	work    chan *nats.Msg
-	surplus chan *nats.Msg
+	work    chan Delivery
+	surplus chan Delivery
 	gone    chan struct{}
 }
 
 func (r *rig) puller(nc *nats.Conn, runs Runs, change func(*PullConfig)) *delivered {
 	r.t.Helper()
-	d := &delivered{work: make(chan *nats.Msg, 10_000), surplus: make(chan *nats.Msg, 10_000), gone: make(chan struct{}, 100)}
+	d := &delivered{work: make(chan Delivery, 10_000), surplus: make(chan Delivery, 10_000), gone: make(chan struct{}, 100)}
 	cfg := PullConfig{
 		Queues: []Queue{queueQ}, Slots: 1, AckWait: time.Minute, Hold: 200 * time.Millisecond, Logger: quiet,
-		Deliver: func(m *nats.Msg) { d.work <- m }, Surplus: func(msgs []*nats.Msg) {
+		Deliver: func(m Delivery) { d.work <- m }, Surplus: func(msgs []Delivery) {
 			for _, m := range msgs {
 				d.surplus <- m
 			}
@@ -51,7 +51,7 @@ func (r *rig) puller(nc *nats.Conn, runs Runs, change func(*PullConfig)) *delive
 	return d
 }
 
-func idOf(t testing.TB, m *nats.Msg) uuid.UUID {
+func idOf(t testing.TB, m Delivery) uuid.UUID {
 	t.Helper()
 	_, id, _, err := ParseRunSubject(m.Subject)
 	check(t, err)
@@ -63,8 +63,8 @@ func (r *rig) parked(runs Runs, priorities ...job.Priority) {
 	r.t.Helper()
 	await(r.t, "a parked pull on each lane", func() bool {
 		for _, p := range priorities {
-			c, err := r.js.Consumer(r.t.Context(), runs.Name, laneAt(p).consumer())
-			if err != nil || c.CachedInfo().NumWaiting == 0 {
+			info, err := findConsumer(r.t.Context(), r.js, runs.Name, laneAt(p))
+			if err != nil || info.NumWaiting == 0 {
 				return false
 			}
 		}
@@ -88,7 +88,7 @@ func TestPullersShareWithoutLossOrDouble(t *testing.T) {
 		var busy atomic.Int32
 		var p *Puller
 		ready := make(chan struct{})
-		finish := func(m *nats.Msg) {
+		finish := func(m Delivery) {
 			_ = m.Ack()
 			mu.Lock()
 			defer mu.Unlock()
@@ -102,7 +102,7 @@ func TestPullersShareWithoutLossOrDouble(t *testing.T) {
 		}
 		p, err := NewPuller(t.Context(), nc, jsOf(t, nc), runs, PullConfig{
 			Queues: []Queue{queueQ, {Namespace: "own", Name: "q"}}, Slots: slots, AckWait: time.Minute, Hold: 50 * time.Millisecond, Logger: quiet,
-			Deliver: func(m *nats.Msg) {
+			Deliver: func(m Delivery) {
 				if b := busy.Add(1); int(b) > slots {
 					t.Errorf("%d runs for %d slots", b, slots)
 				}
@@ -113,7 +113,7 @@ func TestPullersShareWithoutLossOrDouble(t *testing.T) {
 					p.Release(1)
 				}()
 			},
-			Surplus: func(msgs []*nats.Msg) {
+			Surplus: func(msgs []Delivery) {
 				for _, m := range msgs {
 					go finish(m)
 				}
@@ -253,9 +253,9 @@ func TestSurplusIsGivenBack(t *testing.T) {
 	// What is left was never delivered.
 	info := 0
 	for _, prio := range job.Priorities {
-		c, err := r.js.Consumer(t.Context(), runs.Name, laneAt(prio).consumer())
+		c, err := findConsumer(t.Context(), r.js, runs.Name, laneAt(prio))
 		check(t, err)
-		info += int(c.CachedInfo().NumPending) //nolint:gosec // few
+		info += int(c.NumPending) //nolint:gosec // few
 	}
 	if len(want) != info || len(p.work) != 0 {
 		t.Errorf("%d were neither worked on, given back nor kept by the server (%d); %d too many worked on", len(want)-info, info, len(p.work))
@@ -289,7 +289,9 @@ func TestParkedPullsAreRenewed(t *testing.T) {
 	p := r.puller(r.nc, runs, func(c *PullConfig) { c.parkFor = 150 * time.Millisecond })
 	r.parked(runs, job.Priorities[:]...)
 	asked := make(chan struct{}, 100)
-	sub, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT."+runs.Name+"."+laneAt(job.Low).consumer(), func(*nats.Msg) { asked <- struct{}{} })
+	low, err := findConsumer(t.Context(), r.js, runs.Name, laneAt(job.Low))
+	check(t, err)
+	sub, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT."+runs.Name+"."+low.Name, func(*nats.Msg) { asked <- struct{}{} })
 	check(t, err)
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
 	for range 3 {
@@ -308,7 +310,9 @@ func TestConsumerThatIsDeletedIsMadeAgain(t *testing.T) {
 	p := r.puller(r.nc, runs, nil)
 	r.parked(runs, job.Priorities[:]...)
 	for _, prio := range []job.Priority{job.Normal, job.Critical} {
-		check(t, r.js.DeleteConsumer(t.Context(), runs.Name, laneAt(prio).consumer()))
+		c, err := findConsumer(t.Context(), r.js, runs.Name, laneAt(prio))
+		check(t, err)
+		check(t, r.js.DeleteConsumer(t.Context(), runs.Name, c.Name))
 	}
 	for _, prio := range []job.Priority{job.Normal, job.Critical, job.Low} {
 		id := r.publish(laneAt(prio))
@@ -321,6 +325,48 @@ func TestConsumerThatIsDeletedIsMadeAgain(t *testing.T) {
 	}
 	if len(p.gone) > 0 {
 		t.Error("the stream is said to be gone")
+	}
+}
+
+// What the consumer before had delivered comes again as if for the first time; that the consumer is younger than the message tells.
+func TestDeliveryOfAYoungerConsumerSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	pullers := []*delivered{r.puller(r.nc, runs, nil), r.puller(r.connect(nil), runs, nil)}
+	either := func(what string) Delivery {
+		t.Helper()
+		select {
+		case m := <-pullers[0].work:
+			return m
+		case m := <-pullers[1].work:
+			return m
+		case <-time.After(10 * time.Second):
+			t.Fatalf("never came: %s", what)
+			return Delivery{}
+		}
+	}
+	before, err := findConsumer(t.Context(), r.js, runs.Name, laneA)
+	check(t, err)
+	id := r.publish(laneA)
+	m := either("the run")
+	meta, err := m.Metadata()
+	check(t, err)
+	if !m.Since.Equal(before.Created) || meta.Timestamp.Before(m.Since) {
+		t.Errorf("stored at %s, delivered by a consumer of %s, which was made at %s", meta.Timestamp, m.Since, before.Created)
+	}
+	check(t, r.js.DeleteConsumer(t.Context(), runs.Name, before.Name))
+	m = either("the run again")
+	meta, err = m.Metadata()
+	check(t, err)
+	if idOf(t, m) != id || meta.NumDelivered != 1 || !m.Since.After(meta.Timestamp) {
+		t.Errorf("delivery %d of what was stored at %s, by a consumer of %s", meta.NumDelivered, meta.Timestamp, m.Since)
+	}
+	check(t, m.Ack())
+	s, err := r.js.Stream(t.Context(), runs.Name)
+	check(t, err)
+	if n := s.CachedInfo().State.Consumers; n != len(job.Priorities) {
+		t.Errorf("%d consumers of %d lanes", n, len(job.Priorities))
 	}
 }
 
@@ -398,7 +444,7 @@ func TestStopHandsBackEverything(t *testing.T) {
 		p.Stop()
 		p.Release(1) // of no use, and harmless
 		got := map[uuid.UUID]bool{}
-		take := func(m *nats.Msg) {
+		take := func(m Delivery) {
 			id := idOf(t, m)
 			if got[id] {
 				t.Fatalf("try %d: %s came again", try, id)
@@ -444,7 +490,7 @@ func TestWaiting(t *testing.T) {
 	}
 	is("nobody serves the queue", true)
 	c, err := r.js.CreateConsumer(t.Context(), runs.Name, jetstream.ConsumerConfig{
-		Durable: laneA.consumer(), FilterSubject: laneA.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute,
+		Durable: laneA.consumerPrefix() + "1", FilterSubject: laneA.filter(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Minute,
 	})
 	check(t, err)
 	is("not delivered", true)

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/waterclock-io/waterclock/job"
 )
 
@@ -73,7 +71,7 @@ func (p *Puller) giveBackAll() {
 		return
 	}
 	slices.SortStableFunc(p.held, func(a, b heldMsg) int { return int(a.priority) - int(b.priority) })
-	msgs := make([]*nats.Msg, len(p.held))
+	msgs := make([]Delivery, len(p.held))
 	for i := range p.held {
 		msgs[i] = p.held[i].msg
 	}
@@ -196,7 +194,7 @@ func (p *Puller) request(i int, kind string, batch int, noWait bool) bool {
 		b = append(b, '}')
 	}
 	reply := p.prefix + kind + "-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
-	if err := p.nc.PublishRequest(p.lanes[i].next, reply, b); err != nil {
+	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.runs.Name+"."+p.lanes[i].name, reply, b); err != nil {
 		p.lanes[i].retryAt = time.Now().Add(retryGone) // away: the reconnect resets us
 		return false
 	}

@@ -81,9 +81,10 @@ func (l Lane) filter() string {
 	return "run." + l.Namespace + "." + l.Queue + "." + l.Priority.String() + ".>"
 }
 
-// consumer is the durable name of the lane's consumer. Tokens hold no dots, so the name is unambiguous.
-func (l Lane) consumer() string {
-	return l.Namespace + "~" + l.Queue + "~" + l.Priority.String()
+// consumerPrefix is what the durable names of the lane's consumers begin with: there is one at a time, and each that is made anew has a name of its own (see
+// laneConsumer). Tokens hold neither dots nor tildes, so the name is unambiguous.
+func (l Lane) consumerPrefix() string {
+	return l.Namespace + "~" + l.Queue + "~" + l.Priority.String() + "~"
 }
 
 // RunSubject names one hand-over: MaxMsgsPerSubject 1 makes the stream refuse it a second time while the first is there.

@@ -43,8 +43,8 @@ func TestLanesHaveConsumersOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyLane(t), anyLane(t)
-		if (a == b) != (a.consumer() == b.consumer()) || (a == b) != (a.filter() == b.filter()) {
-			t.Fatalf("%v and %v have consumers %s and %s", a, b, a.consumer(), b.consumer())
+		if (a == b) != (a.consumerPrefix() == b.consumerPrefix()) || (a == b) != (a.filter() == b.filter()) {
+			t.Fatalf("%v and %v have consumers %s and %s", a, b, a.consumerPrefix(), b.consumerPrefix())
 		}
 	})
 }

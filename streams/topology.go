@@ -361,27 +361,26 @@ func FindRun(ctx context.Context, js jetstream.JetStream, r Runs, subject string
 
 // Waiting tells whether a message is where it should be: not delivered yet, or delivered and under the lease of somebody.
 func Waiting(ctx context.Context, js jetstream.JetStream, r Runs, l Lane, seq uint64) (bool, error) {
-	c, err := js.Consumer(ctx, r.Name, l.consumer())
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+	info, err := findConsumer(ctx, js, r.Name, l)
+	if errors.Is(err, errNoConsumer) {
 		return true, nil // nobody serves the queue now
 	}
 	if err != nil {
-		return false, fmt.Errorf("look up consumer of lane %s: %w", l, err)
+		return false, err
 	}
-	info := c.CachedInfo()
 	return seq > info.Delivered.Stream || info.NumAckPending > 0 || info.NumRedelivered > 0, nil
 }
 
 // deliveredUpTo returns the sequence up to which the consumer of a lane has delivered; 0 where nobody serves the lane now.
 func deliveredUpTo(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (uint64, error) {
-	c, err := js.Consumer(ctx, r.Name, l.consumer())
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+	info, err := findConsumer(ctx, js, r.Name, l)
+	if errors.Is(err, errNoConsumer) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look up consumer of lane %s: %w", l, err)
+		return 0, err
 	}
-	return c.CachedInfo().Delivered.Stream, nil
+	return info.Delivered.Stream, nil
 }
 
 // DeleteRun takes back the message of a hand-over. Deleting by sequence costs a fraction of a purge by subject, and cannot hang a fetch.

@@ -162,6 +162,9 @@ type History struct {
 
 	// Disturbed are the times in which a fault lasted, each until what it hit was up again. Recovery comes on top.
 	Disturbed []Window
+	// Unreachable are those of them in which NATS was in trouble: a run that was handed out before its job was cancelled, paused or deleted can begin as long as
+	// nobody can take its message back. Beside invariant 4, Excused counts them.
+	Unreachable []Window
 	// Slots are how many runs all executors that serve a queue may work on at once. A queue of a namespace is "namespace/queue", the shared one "default".
 	// Of a queue that is missing nothing is said.
 	Slots map[string]int
@@ -182,8 +185,7 @@ type Poison struct {
 	Reason string
 }
 
-// Check returns what must not have happened, ordered by invariant and job.
-func Check(h *History) []Violation {
+func newCheck(h *History) *check {
 	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work)}
 	for i := range h.Jobs {
 		j := &h.Jobs[i]
@@ -191,6 +193,12 @@ func Check(h *History) []Violation {
 			c.runs[j.Runs[k].ID], c.jobOf[j.Runs[k].ID] = &j.Runs[k], j
 		}
 	}
+	return c
+}
+
+// Check returns what must not have happened, ordered by invariant and job.
+func Check(h *History) []Violation {
+	c := newCheck(h)
 	for i := range h.Jobs {
 		j := &h.Jobs[i]
 		if !j.Found {
@@ -221,6 +229,7 @@ type check struct {
 	jobOf    map[string]*Job
 	sessions []session
 	found    []Violation
+	excused  int
 }
 
 func (c *check) add(invariant int, jobID, runID, format string, args ...any) {

@@ -151,6 +151,27 @@ func TestCleanHistoryPasses(t *testing.T) {
 	}
 }
 
+// What nobody could reach is counted, and is no violation; a start some time after NATS was back is.
+func TestStartsOutOfReachAreExcused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		trouble    Window
+		violations int
+		excused    int
+	}{
+		{Window{at(1.5), at(4)}, 0, 1},
+		{Window{at(1.5), at(0.9)}, 1, 0},
+		{Window{at(4.5), at(9)}, 1, 0}, // began long after the answer
+	} {
+		h := clean()
+		worked(h, "r-cancelled", 1, 2, 2, 4.9, 0.1, false)
+		h.Unreachable = []Window{tt.trouble}
+		if v, n := Check(h), Excused(h); len(v) != tt.violations || n != tt.excused {
+			t.Errorf("trouble %v: %v, and %d excused", tt.trouble, v, n)
+		}
+	}
+}
+
 // Each doctored history breaks the one invariant that it is meant to, and no other.
 func TestEachInvariantIsSeen(t *testing.T) {
 	t.Parallel()

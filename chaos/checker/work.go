@@ -84,9 +84,29 @@ func (c *check) holds(j *Job) {
 				continue
 			}
 			if s.At.After(ch.Answered.Add(Heartbeat)) && (until.IsZero() || s.At.Before(until)) {
+				if unreachable(c.h, ch.Answered, s.At) {
+					c.excused++
+					continue
+				}
 				c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
 					s.Dispatch, stamp(s.At), s.At.Sub(ch.Answered), ch.Kind, stamp(ch.Answered))
 			}
 		}
 	}
+}
+
+// unreachable tells whether NATS was in trouble from about the answer to a change until a start: what was handed out before may have been out of reach.
+func unreachable(h *History, answered, start time.Time) bool {
+	return slices.ContainsFunc(merged(slices.Clone(h.Unreachable)), func(w Window) bool {
+		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Heartbeat))
+	})
+}
+
+// Excused counts starts after an acknowledged cancel, pause or delete of runs that nobody could reach because NATS was in trouble.
+func Excused(h *History) int {
+	c := newCheck(h)
+	for i := range h.Jobs {
+		c.holds(&h.Jobs[i])
+	}
+	return c.excused
 }

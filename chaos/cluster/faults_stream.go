@@ -28,6 +28,7 @@ func (c *Cluster) streamFaults() []fault.Fault {
 		on("status stream deleted", func(ctx context.Context, _ *rand.Rand) error { return c.deleteStream(ctx, streams.StatusStream) }),
 		on("consumer deleted", c.deleteConsumer),
 	}
+	out[1].Loses = true
 	for _, name := range []string{streams.RunsStream, streams.StatusStream} {
 		out = append(out, on("stream full", func(ctx context.Context, rng *rand.Rand) error { return c.fillStream(ctx, rng, name) }))
 	}

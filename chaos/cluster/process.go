@@ -122,13 +122,17 @@ func (p *Process) awaitUp(ctx context.Context) error {
 
 // addressInUse tells whether the last life ended because it could not listen.
 func (p *Process) addressInUse() bool {
+	return strings.Contains(strings.ToLower(p.lastLife()), "address already in use")
+}
+
+// lastLife is what the process has said since it was started, or the end of that.
+func (p *Process) lastLife() string {
 	b, err := os.ReadFile(p.log.Name())
 	if err != nil {
-		return false
+		return ""
 	}
-	text := string(b[max(0, len(b)-4000):])
-	last := text[max(0, strings.LastIndex(text, "started with")):]
-	return strings.Contains(strings.ToLower(last), "address already in use")
+	text := string(b[max(0, len(b)-100_000):])
+	return text[max(0, strings.LastIndex(text, "started with")):]
 }
 
 // ended is closed at the end of the process's last life.

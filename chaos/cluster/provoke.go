@@ -13,7 +13,7 @@ import (
 
 const (
 	// garbage is no message of Waterclock's; several processes take it by turns, so there is some for each.
-	garbage      = "chaos"
+	garbage      = "garbage of a fault run"
 	garbageCount = 10
 	garbageEvery = 20 * time.Millisecond
 	// awayFor is how long executors are kept from runs, so that some are stored before they are back.
@@ -46,8 +46,8 @@ func (c *Cluster) provocations(m *member) map[string]func(context.Context) error
 		failpoint.StreamsGeneration: lose,
 		failpoint.PlannerLost:       lose,
 		failpoint.ExecutorSettled:   func(ctx context.Context) error { return c.keepExecutorsAway(ctx, m) },
-		failpoint.RecorderBurying:   publish(streams.StatusSubject(garbage)),
-		failpoint.RecorderBuried:    publish(streams.StatusSubject(garbage)),
+		failpoint.RecorderBurying:   publish(streams.StatusSubject("chaos")),
+		failpoint.RecorderBuried:    publish(streams.StatusSubject("chaos")),
 		failpoint.EnqueueBurying:    publish("enqueue.default"),
 		failpoint.EnqueueBuried:     publish("enqueue.default"),
 	}

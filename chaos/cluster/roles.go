@@ -85,7 +85,12 @@ func (c *Cluster) newMember(role, name string, sql bool) (*member, error) {
 	m := &member{url: "http://" + address, Process: &Process{
 		name: name, role: role, turn: newTurn(), path: c.o.Waterclock, dir: c.o.Dir, env: baseEnvironment(c.o.Dir), end: syscall.SIGTERM, log: log,
 	}}
-	m.probe = func(ctx context.Context) error { return get(ctx, c.http, m.url+"/healthz") }
+	m.probe = func(ctx context.Context) error {
+		if !strings.Contains(m.lastLife(), "HTTP   "+m.url) { // somebody else may answer at the address
+			return errors.New("it does not say that it listens")
+		}
+		return get(ctx, c.http, m.url+"/healthz")
+	}
 	var urls []string
 	for _, n := range c.nats.nodes {
 		l, err := proxy.Listen(n.client)

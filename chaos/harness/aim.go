@@ -44,11 +44,18 @@ func (r *rig) stir(ctx context.Context, kind string) {
 	case failpoint.EnqueueBurying, failpoint.EnqueueBuried:
 		act = func(ctx context.Context) error { return r.garbage(ctx, "enqueue.default") }
 	default:
-		return
+		if !strings.HasPrefix(point, "change.") && !strings.HasPrefix(point, "withdraw.") {
+			return
+		}
+		act = func(ctx context.Context) error { // one of several apis is armed
+			r.burst(ctx)
+			r.cancels(ctx)
+			return nil
+		}
 	}
 	r.stirring.Go(func() {
-		// Until the point has been passed, and a little longer: the process is away now and then.
-		ctx, cancel := context.WithTimeout(ctx, armedLimit)
+		// Until the point has been passed, and a little longer: the process is away for a while before, and now and then.
+		ctx, cancel := context.WithTimeout(ctx, armedLimit*3/2)
 		defer cancel()
 		for wait(ctx, 500*time.Millisecond) == nil {
 			if err := act(ctx); err != nil {

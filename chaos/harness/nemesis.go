@@ -133,7 +133,7 @@ func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault) erro
 		n.note("fault over after %s: %s", till.Sub(from).Round(time.Millisecond), f.Kind)
 		n.mu.Lock()
 		n.brought[f.Kind]++
-		n.windows = append(n.windows, window{f.Kind, from, till, f.Loses})
+		n.windows = append(n.windows, window{f.Kind, from, till, f.Loses, f.Group == "nats" || f.Group == "stream" || f.Group == "link"})
 		if err == nil {
 			n.landed[f.Kind]++
 		}

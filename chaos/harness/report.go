@@ -35,6 +35,7 @@ type Report struct {
 	// WentOn is how long the process had to be there after faults until a command began.
 	WentOn     []time.Duration
 	Handovers  checker.Handovers
+	Excused    int
 	Violations []checker.Violation
 	// Failures are reasons why the run failed beside violations.
 	Failures []string
@@ -81,7 +82,7 @@ func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
 	}
 	rep.Starts = len(starts)
 	slices.SortFunc(starts, time.Time.Compare)
-	rep.Handovers = checker.HandoversOf(h)
+	rep.Handovers, rep.Excused = checker.HandoversOf(h), checker.Excused(h)
 	if r.lanes() == 1 { // else there is hardly a moment without a fault
 		rep.WentOn = wentOn(r.nemesis.windows, starts)
 		slices.Sort(rep.WentOn)
@@ -158,6 +159,9 @@ func (r *Report) Print(w io.Writer) error {
 	if n := len(r.WentOn); n > 0 {
 		row("work went on", "median %s, worst %s of the process being there after %d outages",
 			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
+	}
+	if r.Excused > 0 {
+		row("starts after a cancel or pause", "%d, of runs that were handed out before, while NATS was in trouble", r.Excused)
 	}
 	if o := r.Handovers; o.Cut > 0 {
 		row("commands after one another", "%d pairs of one run, of which %d after one that was killed: the next began %s after its last line at least",

@@ -212,6 +212,9 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 	var lost []checker.Window
 	for _, w := range r.nemesis.windows {
 		h.Disturbed = append(h.Disturbed, checker.Window{From: w.from, Till: w.till})
+		if w.nats {
+			h.Unreachable = append(h.Unreachable, checker.Window{From: w.from, Till: w.till})
+		}
 		if w.loses {
 			lost = append(lost, checker.Window{From: w.from, Till: w.till})
 		}

@@ -39,4 +39,5 @@ type window struct {
 	kind       string
 	from, till time.Time
 	loses      bool // what only NATS knew may be gone
+	nats       bool // NATS, or a link to it, was in trouble
 }
