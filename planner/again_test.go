@@ -57,3 +57,43 @@ func TestAReportThatIsLostIsMadeAgain(t *testing.T) {
 		t.Error("a row that is long overdue is not read again")
 	}
 }
+
+// However long SQL was away: what fell due meanwhile, and nobody told of, is read.
+func TestWhatFellDueInAnOutageIsRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.owns(p)
+	await(t, "a read of all", func() bool {
+		done, _ := ask(p, func() bool { return p.owned[0].overdue.IsZero() })
+		return done
+	})
+	at := r.now().Add(-4 * lookBack)
+	row := r.submit(at, r.job(at, nil))[0]
+	// The last read that came to its end was a minute before it fell due.
+	if _, ok := ask(p, func() bool {
+		p.owned[0].read = at.Add(-lookBack)
+		return true
+	}); !ok {
+		t.Fatal("the planner has stopped")
+	}
+	r.handedOut(10*time.Second, subjectOf(&row, 1))
+}
+
+// A row whose mark failed is read again also where that is so for longer than the reads look back.
+func TestRowWhoseMarkFailedIsReadAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.owns(p)
+	due := r.now()
+	from, _ := ask(p, func() time.Time {
+		o := p.owned[0]
+		o.overdue, o.read = time.Time{}, time.Time{}
+		p.readAgain(store.TimerKey{Shard: 0, DueAt: due})
+		return o.overdue
+	})
+	if !from.Equal(due) {
+		t.Errorf("read again from %s, want %s", from, due)
+	}
+}

@@ -82,7 +82,7 @@ func (p *Planner) readOverdue() error {
 		out := make([]store.ShardCursor, 0, len(p.owned))
 		for _, o := range p.owned {
 			o.further = time.Time{}
-			from := now.Add(-lookBack)
+			from := o.seenUpTo(now)
 			if !o.overdue.IsZero() && o.overdue.Before(from) {
 				from = o.overdue
 			}
@@ -107,7 +107,7 @@ func (p *Planner) readOverdue() error {
 			if c.From.DueAt.Before(now.Add(-lookBack)) {
 				o.overdue = c.From.DueAt
 			} else {
-				o.overdue = time.Time{}
+				o.overdue, o.read = time.Time{}, now
 			}
 			o.readFrom(o.further) // asked for meanwhile
 		}
@@ -115,11 +115,20 @@ func (p *Planner) readOverdue() error {
 	return nil
 }
 
-// readAgain sees to it that a row is read once more that is off the board and may still be due: what is more than a minute over its time would not be.
+// readAgain sees to it that a row is read once more that is off the board and may still be due: a minute later it would not be.
 func (p *Planner) readAgain(k store.TimerKey) {
-	if o := p.owned[k.Shard]; o != nil && k.DueAt.Before(p.clock.Now().Add(-lookBack/2)) {
+	if o := p.owned[k.Shard]; o != nil {
 		o.readFrom(k.DueAt)
 	}
+}
+
+// seenUpTo is the moment before which everything that is due has been read: a minute back from the last read that came to its end, so that no row that was committed
+// late stays behind, however long SQL was away since.
+func (o *ownedShard) seenUpTo(now time.Time) time.Time {
+	if !o.read.IsZero() && o.read.Before(now) {
+		now = o.read
+	}
+	return now.Add(-lookBack)
 }
 
 // readFrom lets the next read of what is over its time begin no later than a moment.

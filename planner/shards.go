@@ -29,6 +29,7 @@ type ownedShard struct {
 	store.Shard
 	cursor   store.TimerKey // forward reading goes on after this
 	overdue  time.Time      // reading of what is over its time begins here; zero = a minute back
+	read     time.Time      // when the last read of what is over its time began that came to its end; zero = none has
 	further  time.Time      // the same, as asked for since the read under way began; zero = not
 	sub      *nats.Subscription
 	inFlight bool // its in-flight rows are loaded
@@ -223,8 +224,12 @@ func (p *Planner) checkpoint(ctx context.Context) error {
 		}
 		var out []store.Shard
 		for _, o := range p.owned {
-			if o.overdue.IsZero() && at.After(o.Checkpoint) {
-				o.Checkpoint = at
+			upTo := at
+			if seen := o.seenUpTo(at.Add(lookBack)); seen.Before(upTo) {
+				upTo = seen
+			}
+			if o.overdue.IsZero() && upTo.After(o.Checkpoint) {
+				o.Checkpoint = upTo
 				out = append(out, o.Shard)
 			}
 		}

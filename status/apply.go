@@ -31,43 +31,52 @@ const (
 func (r *Recorder) applyBatch(ctx context.Context, msgs []jetstream.Msg) {
 	failpoint.Here(failpoint.RecorderFetched)
 	events := make([]*event, 0, len(msgs)*2)
+	kept := map[int]bool{}
 	for i, m := range msgs {
-		events = r.read(ctx, events, i, m)
+		events = r.read(ctx, events, kept, i, m)
 	}
-	if !r.settle(ctx, events) {
+	if !r.settle(ctx, events, kept) {
 		return
 	}
-	for _, m := range msgs {
-		_ = m.Ack() // delivered again it changes nothing
+	for i, m := range msgs {
+		if !kept[i] {
+			_ = m.Ack() // delivered again it changes nothing
+		}
 	}
 	failpoint.Here(failpoint.RecorderAcked)
 	r.inHand.drop(msgs)
 }
 
 // read opens a message; what in it is not of this cluster goes to the dead letters.
-func (r *Recorder) read(ctx context.Context, events []*event, i int, m jetstream.Msg) []*event {
+func (r *Recorder) read(ctx context.Context, events []*event, kept map[int]bool, i int, m jetstream.Msg) []*event {
+	id := "status"
+	if meta, err := m.Metadata(); err == nil {
+		id = fmt.Sprintf("status-%d-%d", meta.Timestamp.UnixNano(), meta.Sequence.Stream) // sequences begin anew with a stream that is made anew
+	}
 	b := new(wirev1.StatusBatch)
 	if err := proto.Unmarshal(m.Data(), b); err != nil {
-		r.bury(ctx, fmt.Errorf("status message cannot be read: %w", err), m.Subject(), m.Data())
+		kept[i] = !r.bury(ctx, fmt.Errorf("status message cannot be read: %w", err), id, m.Subject(), m.Data())
 		return events
 	}
-	for _, s := range b.Statuses {
+	for n, s := range b.Statuses {
+		id := fmt.Sprintf("%s-%d", id, n)
 		t, err := r.sealer.Open(s.Ticket)
 		if err != nil {
 			one, merr := proto.Marshal(&wirev1.StatusBatch{Executor: b.Executor, Statuses: []*wirev1.Status{s}})
-			r.bury(ctx, errors.Join(err, merr), m.Subject(), one)
+			kept[i] = !r.bury(ctx, errors.Join(err, merr), id, m.Subject(), one) || kept[i]
 			continue
 		}
 		if _, known := wirev1.StatusKind_name[int32(s.Kind)]; !known || s.Kind == wirev1.StatusKind_STATUS_KIND_UNSPECIFIED {
 			continue // of a newer version: what it reports it cannot need from us
 		}
-		events = append(events, &event{ticket: t, status: s, message: i, sender: b.Executor})
+		events = append(events, &event{ticket: t, status: s, message: i, id: id, sender: b.Executor})
 	}
 	return events
 }
 
-// settle applies events, halving what fails until the one that cannot be applied stands alone. False: ctx ended before.
-func (r *Recorder) settle(ctx context.Context, events []*event) bool {
+// settle applies events, halving what fails until the one that cannot be applied stands alone. Of what could not be moved to the dead letters either the message is
+// kept: it is delivered again. False: ctx ended before.
+func (r *Recorder) settle(ctx context.Context, events []*event, kept map[int]bool) bool {
 	if len(events) == 0 {
 		return true
 	}
@@ -84,11 +93,11 @@ func (r *Recorder) settle(ctx context.Context, events []*event) bool {
 		if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrUnknownOutcome) && !errors.Is(err, context.DeadlineExceeded) {
 			if len(events) > 1 {
 				half := len(events) / 2
-				return r.settle(ctx, events[:half]) && r.settle(ctx, events[half:])
+				return r.settle(ctx, events[:half], kept) && r.settle(ctx, events[half:], kept)
 			}
 			e := events[0]
 			data, merr := proto.Marshal(&wirev1.StatusBatch{Executor: e.sender, Statuses: []*wirev1.Status{e.status}})
-			r.bury(ctx, errors.Join(err, merr), "status."+e.sender, data)
+			kept[e.message] = !r.bury(ctx, errors.Join(err, merr), e.id, "status."+e.sender, data) || kept[e.message]
 			return true
 		}
 		r.log.Warn("statuses wait for SQL", "statuses", len(events), "error", err)
@@ -182,19 +191,22 @@ func (r *Recorder) refuse(e *event, t *store.Timer) {
 	}
 }
 
-// bury moves what cannot be applied to the dead letters, with the reason.
-func (r *Recorder) bury(ctx context.Context, why error, subject string, data []byte) {
+// bury moves what cannot be applied to the dead letters, with the reason, and tells whether it lies there. Under its id it lies there once.
+func (r *Recorder) bury(ctx context.Context, why error, id, subject string, data []byte) bool {
 	h := nats.Header{}
+	h.Set(jetstream.MsgIDHeader, id)
 	h.Set("Waterclock-Reason", strings.ReplaceAll(why.Error(), "\n", "; "))
 	h.Set("Waterclock-Subject", subject)
 	h.Set("Waterclock-Time", strconv.FormatInt(time.Now().UnixMicro(), 10))
-	r.cfg.Metrics.dead.Inc()
-	r.log.Warn("status moved to the dead letters", "subject", subject, "error", why)
 	failpoint.Here(failpoint.RecorderBurying)
 	if _, err := r.window.PublishWait(ctx, streams.DeadSubject("status", ""), h, data); err != nil {
-		r.log.Error("a status could not be moved to the dead letters and is lost", "subject", subject, "error", err, "size", len(data))
+		r.log.Warn("a status cannot be applied, nor moved to the dead letters yet", "subject", subject, "reason", why, "error", err)
+		return false
 	}
+	r.cfg.Metrics.dead.Inc()
+	r.log.Warn("status moved to the dead letters", "subject", subject, "error", why)
 	failpoint.Here(failpoint.RecorderBuried)
+	return true
 }
 
 func kindName(k wirev1.StatusKind) string {

@@ -18,6 +18,7 @@ type event struct {
 	status *wirev1.Status
 	// message is the place of the message that brought it, in its batch.
 	message int
+	id      string // of this event, for the dead letters
 	sender  string
 }
 

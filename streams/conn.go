@@ -31,8 +31,6 @@ type Dial struct {
 	// Name is what the server's monitoring shows of this connection.
 	Name   string
 	Logger *slog.Logger
-	// OnReconnect is called after each reconnect; may be nil.
-	OnReconnect func()
 }
 
 // Connect returns a connection that reconnects for ever and keeps no buffer while it is away: what is published meanwhile fails at once, because a message
@@ -55,12 +53,7 @@ func Connect(d Dial) (*nats.Conn, error) {
 				log.Warn("NATS connection lost", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) {
-			log.Info("NATS connection is back")
-			if d.OnReconnect != nil {
-				d.OnReconnect()
-			}
-		}),
+		nats.ReconnectHandler(func(*nats.Conn) { log.Info("NATS connection is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {

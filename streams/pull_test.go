@@ -83,7 +83,7 @@ func TestPullersShareWithoutLossOrDouble(t *testing.T) {
 	got := map[uuid.UUID]int{}
 	all := make(chan struct{})
 	for range 5 {
-		nc := r.connect(nil)
+		nc := r.connect()
 		slots := 1 + rnd.IntN(30)
 		var busy atomic.Int32
 		var p *Puller
@@ -333,7 +333,7 @@ func TestDeliveryOfAYoungerConsumerSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	runs := r.ensure()
-	pullers := []*delivered{r.puller(r.nc, runs, nil), r.puller(r.connect(nil), runs, nil)}
+	pullers := []*delivered{r.puller(r.nc, runs, nil), r.puller(r.connect(), runs, nil)}
 	either := func(what string) Delivery {
 		t.Helper()
 		select {
@@ -395,13 +395,14 @@ func TestResetAfterAReconnect(t *testing.T) {
 	var mu sync.Mutex
 	var p *delivered
 	back := make(chan struct{}, 10)
-	nc, err := Connect(Dial{URL: "nats://" + addr, Name: "test", Logger: quiet, OnReconnect: func() {
+	nc, err := Connect(Dial{URL: "nats://" + addr, Name: "test", Logger: quiet})
+	check(t, err)
+	nc.SetReconnectHandler(func(*nats.Conn) {
 		mu.Lock()
 		defer mu.Unlock()
 		p.Reset()
 		back <- struct{}{}
-	}})
-	check(t, err)
+	})
 	t.Cleanup(nc.Close)
 	r := &rig{t: t, nc: nc, js: jsOf(t, nc), reg: newMemory()}
 	runs := r.ensure()
@@ -432,7 +433,7 @@ func TestStopHandsBackEverything(t *testing.T) {
 	w := r.window(512, 5*time.Second)
 	const n = 300
 	for try := range 10 {
-		nc := r.connect(nil)
+		nc := r.connect()
 		p := r.puller(nc, runs, func(c *PullConfig) { c.Slots, c.Hold = 500, time.Minute })
 		r.parked(runs, job.Priorities[:]...)
 		// Deliveries are on their way when the stop comes.
@@ -459,7 +460,7 @@ func TestStopHandsBackEverything(t *testing.T) {
 		for len(p.surplus) > 0 {
 			take(<-p.surplus)
 		}
-		next := r.puller(r.connect(nil), runs, func(c *PullConfig) { c.Slots = n })
+		next := r.puller(r.connect(), runs, func(c *PullConfig) { c.Slots = n })
 		for len(got) < n {
 			take(receive(t, fmt.Sprintf("what the first puller did not take (%d of %d so far)", len(got), n), next.work))
 		}

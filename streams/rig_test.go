@@ -30,7 +30,7 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, srv: startServer(t, t.TempDir(), "127.0.0.1:0"), reg: newMemory()}
 	t.Cleanup(r.srv.Stop)
-	r.nc = r.connect(nil)
+	r.nc = r.connect()
 	r.js = jsOf(t, r.nc)
 	return r
 }
@@ -42,9 +42,9 @@ func startServer(t testing.TB, dir, listen string) *Embedded {
 	return e
 }
 
-func (r *rig) connect(onReconnect func()) *nats.Conn {
+func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := Connect(Dial{Embedded: r.srv, Name: "test", Logger: quiet, OnReconnect: onReconnect})
+	nc, err := Connect(Dial{Embedded: r.srv, Name: "test", Logger: quiet})
 	check(r.t, err)
 	r.t.Cleanup(nc.Close)
 	return nc

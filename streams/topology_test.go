@@ -69,7 +69,7 @@ func TestEnsureByEightAtOnce(t *testing.T) {
 			var wg sync.WaitGroup
 			got := make([]Runs, 8)
 			for i := range got {
-				nc := r.connect(nil)
+				nc := r.connect()
 				wg.Go(func() {
 					var err error
 					if got[i], err = Ensure(t.Context(), jsOf(t, nc), r.reg, Limits{}, quiet); err != nil {

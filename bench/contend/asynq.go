@@ -56,7 +56,7 @@ func (a *asynqPeer) SubmitMany(ctx context.Context, jobs []Job) error {
 	return g.Wait()
 }
 
-func (a *asynqPeer) Work(_ context.Context, started func(uint64)) error {
+func (a *asynqPeer) Work(_ context.Context, started Started) error {
 	queues := make(map[string]int, Levels)
 	for i, q := range asynqQueues {
 		queues[q] = Levels - i
@@ -69,7 +69,7 @@ func (a *asynqPeer) Work(_ context.Context, started func(uint64)) error {
 		if len(t.Payload()) != 8 {
 			return fmt.Errorf("a payload of %d bytes", len(t.Payload()))
 		}
-		started(binary.BigEndian.Uint64(t.Payload()))
+		started(binary.BigEndian.Uint64(t.Payload()), time.Time{})
 		return nil
 	}))
 	if err != nil {

@@ -19,7 +19,13 @@ type Job struct {
 	Due time.Time
 	// Level is its priority, 0 the most urgent to Levels-1. Most workloads use one level for all.
 	Level int
+	// Every, where not zero, makes it a series that begins at Due and ends before Until. Only kinds that are Recurring are asked for that.
+	Every time.Duration
+	Until time.Time
 }
+
+// Started is called by contenders at the start of each job, from any goroutine. Scheduled is when it was to start, zero where the contender does not tell.
+type Started func(number uint64, scheduled time.Time)
 
 // Levels is how many priorities every contender has. Ordinary is the one that it gives to a job for which none is said.
 const (
@@ -37,7 +43,7 @@ type Contender interface {
 	// SubmitMany stores up to BatchSize jobs in the quickest way that the contender offers for that, and returns when it calls all of them stored.
 	SubmitMany(ctx context.Context, jobs []Job) error
 	// Work begins to execute what is due; started is called at the start of each job. It may be called once; jobs wait until then.
-	Work(ctx context.Context, started func(number uint64)) error
+	Work(ctx context.Context, started Started) error
 	// Done tells whether every job that was submitted has ended and the contender has stored that. It is asked when all have started.
 	Done(ctx context.Context) (bool, error)
 	// Close ends everything. It may be called more than once.
@@ -64,6 +70,8 @@ type Kind struct {
 	Postgres, Redis bool
 	// SubmitsOnly are contenders that differ from another one only in the way in; workloads where that does not matter leave them out.
 	SubmitsOnly bool
+	// Recurring are contenders that store series of their own.
+	Recurring bool
 
 	open func(ctx context.Context, env Env) (Contender, error)
 }
@@ -72,11 +80,11 @@ type Kind struct {
 var Kinds = []Kind{
 	{
 		Name: "waterclock-postgres", Title: "Waterclock, PostgreSQL", Settings: "defaults, all roles and NATS in one process, submits in process",
-		Postgres: true, open: openPostgresNode,
+		Postgres: true, Recurring: true, open: openPostgresNode,
 	},
 	{
 		Name: "waterclock-sqlite", Title: "Waterclock, SQLite", Settings: "defaults, all roles and NATS in one process, submits in process",
-		open: openSQLiteNode,
+		Recurring: true, open: openSQLiteNode,
 	},
 	{
 		Name: "waterclock-postgres-rpc", Title: "Waterclock, PostgreSQL, over Connect",

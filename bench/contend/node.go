@@ -118,7 +118,7 @@ func (n *node) SubmitMany(ctx context.Context, jobs []Job) error {
 }
 
 // Work starts recorder, executor and planner, in the order of the command.
-func (n *node) Work(ctx context.Context, started func(uint64)) error {
+func (n *node) Work(ctx context.Context, started Started) error {
 	r, err := status.New(status.Config{Store: n.store, Conn: n.nc, Logger: logger(), Metrics: status.NewMetrics(n.metrics), Keep: keepHistory})
 	if err != nil {
 		return err
@@ -140,7 +140,10 @@ func (n *node) Work(ctx context.Context, started func(uint64)) error {
 	return p.Start(ctx)
 }
 
-func (n *node) Done(context.Context) (bool, error) { return n.store.ended.Load() >= n.submitted.Load(), nil }
+// Done counts runs that ended, so it is of no use for series.
+func (n *node) Done(context.Context) (bool, error) {
+	return n.store.ended.Load() >= n.submitted.Load(), nil
+}
 
 func (n *node) Close(ctx context.Context) error { return n.close(ctx) }
 

@@ -37,11 +37,11 @@ func (riverArgs) Kind() string { return workKind }
 
 type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
-	started func(uint64)
+	started Started
 }
 
 func (w *riverWorker) Work(_ context.Context, j *river.Job[riverArgs]) error {
-	w.started(j.Args.Number)
+	w.started(j.Args.Number, j.ScheduledAt)
 	return nil
 }
 
@@ -70,7 +70,9 @@ func openRiver(ctx context.Context, env Env) (_ Contender, err error) {
 	return r, nil
 }
 
-func riverOptions(j Job) *river.InsertOpts { return &river.InsertOpts{ScheduledAt: j.Due, Priority: j.Level + 1} }
+func riverOptions(j Job) *river.InsertOpts {
+	return &river.InsertOpts{ScheduledAt: j.Due, Priority: j.Level + 1}
+}
 
 func (r *riverPeer) Submit(ctx context.Context, j Job) error {
 	_, err := r.client.Insert(ctx, riverArgs{j.Number}, riverOptions(j))
@@ -87,7 +89,7 @@ func (r *riverPeer) SubmitMany(ctx context.Context, jobs []Job) error {
 }
 
 // Work puts a client that works in the place of the one that only inserts.
-func (r *riverPeer) Work(ctx context.Context, started func(uint64)) error {
+func (r *riverPeer) Work(ctx context.Context, started Started) error {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{started: started})
 	client, err := river.NewClient(riverpgxv5.New(r.pool), &river.Config{

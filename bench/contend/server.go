@@ -144,7 +144,7 @@ func (s *served) SubmitMany(ctx context.Context, jobs []Job) error {
 }
 
 // Work starts the worker. What was due before has been handed to NATS by then, where it waits.
-func (s *served) Work(ctx context.Context, started func(uint64)) error {
+func (s *served) Work(ctx context.Context, started Started) error {
 	e, err := startExecutor(ctx, s.nc, nil, started)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/nats-io/nats.go"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/waterclock-io/waterclock/executor"
@@ -31,21 +32,27 @@ func request(j Job) *waterclockv1.SubmitJobRequest {
 	if j.Level != Ordinary {
 		spec.Priority = levels[j.Level]
 	}
-	if !j.Due.IsZero() {
+	switch {
+	case j.Every > 0:
+		spec.Schedule = &waterclockv1.Schedule{
+			Kind:  &waterclockv1.Schedule_Every{Every: &waterclockv1.Every{Period: durationpb.New(j.Every), Anchor: timestamppb.New(j.Due)}},
+			Start: timestamppb.New(j.Due), End: timestamppb.New(j.Until),
+		}
+	case !j.Due.IsZero():
 		spec.Schedule = &waterclockv1.Schedule{Kind: &waterclockv1.Schedule_Once{Once: &waterclockv1.Once{At: timestamppb.New(j.Due)}}}
 	}
 	return &waterclockv1.SubmitJobRequest{Spec: spec}
 }
 
 // startExecutor starts a worker in Go at its default settings.
-func startExecutor(ctx context.Context, nc *nats.Conn, metrics *executor.Metrics, started func(uint64)) (*executor.Executor, error) {
+func startExecutor(ctx context.Context, nc *nats.Conn, metrics *executor.Metrics, started Started) (*executor.Executor, error) {
 	e, err := executor.New(executor.Config{
 		Conn: nc, Queues: []streams.Queue{{Namespace: job.DefaultNamespace, Name: workQueue}}, Logger: logger(), Metrics: metrics,
 		Handlers: map[string]executor.Handler{workKind: func(_ context.Context, run *executor.Run) error {
 			if len(run.Payload) != 8 {
 				return executor.Fatal(fmt.Errorf("a payload of %d bytes", len(run.Payload)))
 			}
-			started(binary.BigEndian.Uint64(run.Payload))
+			started(binary.BigEndian.Uint64(run.Payload), run.ScheduledAt)
 			return nil
 		}},
 	})

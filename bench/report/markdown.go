@@ -28,12 +28,19 @@ var (
 		"W3":  slices.Concat(lateness, cost),
 		"W4":  slices.Concat(lateness, []column{{"urgent_max", "max ms of the urgent", 1}, {"overtaken", "% of others before the last urgent", 1}}, cost[:1]),
 		"W5":  slices.Concat([]column{{"rate", "jobs/s", 0}, {"submit_p50", "submit p50 ms", 1}, {"p50", "submit to start p50 ms", 1}, {"p99", "p99 ms", 1}}, cost),
-		"F":   {{"rate", "jobs/s", 0}, cost[0], cost[1], cost[3], cost[4]},
+		"W6": {
+			{"core", "% of a core", 2}, {"database_core", "of it database", 2}, {"server_memory", "memory MiB without client and database", 0}, {"memory", "memory MiB of all", 0},
+			{"transactions", "transactions/s", 1}, {"wal_rate", "WAL B/s", 0}, {"rate", "stored jobs/s", 0},
+		},
+		"W7": slices.Concat([]column{{"fires", "fires", 0}, {"rate", "fires/s", 0}, {"missing", "missing", 0}, {"again", "twice", 0}}, lateness, cost),
+		"L":  lateness[:5],
+		"F":  {{"rate", "jobs/s", 0}, cost[0], cost[1], cost[3], cost[4]},
 	}
 	// compared are the values that a second table sets against the reference.
 	compared = map[string][]column{
 		"W1": {{"rate", "rate", 2}, {"cpu", "CPU", 2}}, "W1b": {{"rate", "rate", 2}, {"cpu", "CPU", 2}}, "W2": {{"rate", "rate", 2}, {"cpu", "CPU", 2}},
 		"W3": {{"p50", "p50", 2}, {"p99", "p99", 2}, {"cpu", "CPU", 2}}, "W4": {{"max", "max", 2}, {"cpu", "CPU", 2}}, "W5": {{"rate", "rate", 2}, {"cpu", "CPU", 2}},
+		"W6": {{"core", "CPU", 2}}, "L": {{"p50", "p50", 2}, {"p99", "p99", 2}},
 	}
 )
 

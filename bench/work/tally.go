@@ -58,7 +58,7 @@ func (t *tally) span() (first, last time.Time) {
 // book lets the tally of the moment have what starts: a contender takes one function for its whole life.
 type book struct{ now atomic.Pointer[tally] }
 
-func (b *book) start(number uint64) {
+func (b *book) start(number uint64, _ time.Time) {
 	if t := b.now.Load(); t != nil {
 		t.start(number)
 	}
@@ -117,13 +117,18 @@ const (
 	warmJobs = 100
 )
 
-// work starts the contender's workers and runs a few jobs, so that what is made on first use is there.
+// startWork starts the contender's workers and runs a few jobs, so that what is made on first use is there.
 func startWork(ctx context.Context, c contend.Contender, b *book) error {
-	if err := c.Work(ctx, b.start); err != nil {
-		return err
-	}
 	t := newTally(warmBase, warmJobs)
 	b.now.Store(t)
+	return warmUp(ctx, c, t, b.start)
+}
+
+// warmUp does that with a tally that the function for starts fills.
+func warmUp(ctx context.Context, c contend.Contender, t *tally, started contend.Started) error {
+	if err := c.Work(ctx, started); err != nil {
+		return err
+	}
 	for i := range warmJobs {
 		if err := c.Submit(ctx, contend.Job{Number: warmBase + uint64(i), Level: contend.Ordinary}); err != nil { //nolint:gosec // not negative
 			return err

@@ -27,6 +27,12 @@ type Sizes struct {
 	Instant int           `json:"instant"` // W4: jobs due at one instant
 	Probe   time.Duration `json:"probe"`   // W5: the search for a rate to begin with
 	Hold    time.Duration `json:"hold"`    // W5: how long a rate must hold
+	Lone    int           `json:"lone"`    // L: lone jobs
+	Idle    int           `json:"idle"`    // W6: jobs of tomorrow
+	Watch   time.Duration `json:"watch"`   // W6: how long the idle processes are watched
+	Series  int           `json:"series"`  // W7: schedules
+	Fires   int           `json:"fires"`   // W7: fires of each
+	Period  time.Duration `json:"period"`  // W7: time between two fires of one
 }
 
 // Task is one measure.
@@ -40,20 +46,23 @@ type Task struct {
 // Workload is something that contenders can be asked for.
 type Workload struct {
 	Name, Title string
-	// SubmitsMatter: contenders that differ in their way in alone are worth measuring.
-	SubmitsMatter bool
+	// SubmitsMatter: contenders that differ in their way in alone are worth measuring. Recurring: it is for contenders that are, alone.
+	SubmitsMatter, Recurring bool
 
 	run func(ctx context.Context, t *Task, c contend.Contender) (Values, error)
 }
 
 // Workloads are all of them.
 var Workloads = []Workload{
-	{"W1", "single submits by 64 clients", true, singles},
-	{"W1b", "submits in batches of 1,000 by 4 clients", true, batches},
-	{"W2", "due jobs drained by one process", false, drain},
-	{"W3", "starts spread over time", false, spread},
-	{"W4", "jobs due at one instant, in four priorities", false, instant},
-	{"W5", "single submits by 64 clients and runs together, at the highest rate that holds", true, together},
+	{"W1", "single submits by 64 clients", true, false, singles},
+	{"W1b", "submits in batches of 1,000 by 4 clients", true, false, batches},
+	{"W2", "due jobs drained by one process", false, false, drain},
+	{"W3", "starts spread over time", false, false, spread},
+	{"W4", "jobs due at one instant, in four priorities", false, false, instant},
+	{"W5", "single submits by 64 clients and runs together, at the highest rate that holds", true, false, together},
+	{"W6", "idle with many jobs of tomorrow", true, false, idle},
+	{"W7", "recurring schedules", false, true, recurring},
+	{"L", "from the submit to the start of a lone job", true, false, lone},
 }
 
 // Find returns the workload of a name.

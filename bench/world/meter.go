@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,8 +16,10 @@ type Usage struct {
 	CPU, DatabaseCPU time.Duration
 	// Written is how many bytes were caused to be written to the disk, whoever caused it; WAL is how many of PostgreSQL's log were made.
 	Written, WAL int64
-	// Memory of all processes at the end in bytes, and of the database's among them; shared pages count once.
-	Memory, DatabaseMemory int64
+	// Memory of all processes at the end in bytes, and of the database's and of this process's children among them; shared pages count once.
+	Memory, DatabaseMemory, ChildMemory int64
+	// Transactions is how many PostgreSQL says have ended in the database of the meter; its statistics lag by up to a second.
+	Transactions int64
 }
 
 // Meter reads what this process, its children and the database's processes use.
@@ -50,6 +53,7 @@ func (m *Meter) Close(ctx context.Context) error {
 type Mark struct {
 	own, database totals
 	lsn           int64
+	transactions  int64
 }
 
 type totals struct {
@@ -73,7 +77,8 @@ func (m *Meter) Mark(ctx context.Context) (Mark, error) {
 	}
 	if m.wal != nil {
 		// The position is a number of 64 bits; the difference to 0/0 is that number in decimal.
-		err = m.wal.QueryRow(ctx, "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::int8").Scan(&k.lsn)
+		err = m.wal.QueryRow(ctx, "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::int8, xact_commit + xact_rollback FROM pg_stat_database "+
+			"WHERE datname = current_database()").Scan(&k.lsn, &k.transactions)
 	}
 	return k, err
 }
@@ -84,15 +89,18 @@ func (m *Meter) Since(ctx context.Context, from Mark) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	u := Usage{DatabaseCPU: now.database.cpu - from.database.cpu, WAL: now.lsn - from.lsn}
+	u := Usage{DatabaseCPU: now.database.cpu - from.database.cpu, WAL: now.lsn - from.lsn, Transactions: now.transactions - from.transactions}
 	u.CPU = u.DatabaseCPU + now.own.cpu - from.own.cpu
 	u.Written = now.own.written - from.own.written + now.database.written - from.database.written
-	own, err := memory(now.own.pids)
+	self, err := memory([]int{os.Getpid()})
 	if err != nil {
 		return u, err
 	}
+	if u.ChildMemory, err = memory(slices.DeleteFunc(now.own.pids, func(pid int) bool { return pid == os.Getpid() })); err != nil {
+		return u, err
+	}
 	u.DatabaseMemory, err = memory(now.database.pids)
-	u.Memory = own + u.DatabaseMemory
+	u.Memory = self + u.ChildMemory + u.DatabaseMemory
 	return u, err
 }
 

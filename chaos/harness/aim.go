@@ -55,10 +55,10 @@ func (r *rig) stir(ctx context.Context, kind string) {
 	}
 	r.stirring.Go(func() {
 		// Until the point has been passed, and a little longer: the process is away for a while before, and now and then.
-		ctx, cancel := context.WithTimeout(ctx, armedLimit*3/2)
+		until, cancel := context.WithTimeout(ctx, armedLimit*3/2)
 		defer cancel()
-		for wait(ctx, 500*time.Millisecond) == nil {
-			if err := act(ctx); err != nil {
+		for wait(until, 500*time.Millisecond) == nil {
+			if err := act(ctx); err != nil { // to its end: what is asked for must be known to have happened
 				r.log.Info("cannot stir", "kind", kind, "error", err)
 			}
 		}

@@ -251,8 +251,8 @@ func (t *traffic) published() map[string]bool {
 	return out
 }
 
-// takenWithin is how long after its publish a submit may be in NATS alone; it is taken at once where nothing is broken.
-const takenWithin = 10 * time.Second
+// takenWithin is how long after its publish a submit may be in NATS alone; it is taken at once where nothing is broken, and else when its lease is over.
+const takenWithin = time.Minute
 
 // forgotten tells whether NATS may have lost what it took at a moment before anybody had it from there.
 func forgotten(lost []checker.Window, at time.Time) bool {

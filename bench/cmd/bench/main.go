@@ -56,12 +56,15 @@ type plan struct {
 var (
 	fullSizes = plan{repeat: 3, floorJobs: 50_000, limit: 5 * time.Minute, sizes: work.Sizes{
 		Singles: 20_000, Batches: 50, Drain: 50_000, Spread: 10_000, Over: 20 * time.Second, Instant: 10_000, Probe: 5 * time.Second, Hold: 30 * time.Second,
+		Lone: 500, Idle: 100_000, Watch: 20 * time.Second, Series: 10_000, Fires: 6, Period: 10 * time.Second,
 	}}
 	shortSizes = plan{repeat: 2, floorJobs: 20_000, limit: 2 * time.Minute, sizes: work.Sizes{
 		Singles: 10_000, Batches: 20, Drain: 25_000, Spread: 2500, Over: 5 * time.Second, Instant: 10_000, Probe: 2 * time.Second, Hold: 4 * time.Second,
+		Lone: 100, Idle: 100_000, Watch: 5 * time.Second, Series: 2000, Fires: 3, Period: 2 * time.Second,
 	}}
 	tinySizes = plan{repeat: 1, floorJobs: 500, limit: time.Minute, sizes: work.Sizes{
 		Singles: 300, Batches: 2, Drain: 300, Spread: 200, Over: time.Second, Instant: 200, Probe: 300 * time.Millisecond, Hold: 500 * time.Millisecond,
+		Lone: 20, Idle: 1000, Watch: time.Second, Series: 100, Fires: 2, Period: time.Second,
 	}}
 )
 
@@ -84,6 +87,12 @@ func parse(args []string) (plan, error) {
 	flags.IntVar(&given.sizes.Instant, "instant", 0, "W4: jobs due at one instant")
 	flags.DurationVar(&given.sizes.Probe, "probe", 0, "W5: time to look for a rate to begin with")
 	flags.DurationVar(&given.sizes.Hold, "hold", 0, "W5: how long a rate must hold")
+	flags.IntVar(&given.sizes.Lone, "lone", 0, "L: lone jobs")
+	flags.IntVar(&given.sizes.Idle, "idle", 0, "W6: jobs of tomorrow")
+	flags.DurationVar(&given.sizes.Watch, "watch", 0, "W6: how long the idle processes are watched")
+	flags.IntVar(&given.sizes.Series, "series", 0, "W7: schedules")
+	flags.IntVar(&given.sizes.Fires, "fires", 0, "W7: fires of each")
+	flags.DurationVar(&given.sizes.Period, "period", 0, "W7: time between two fires of one")
 	flags.IntVar(&given.floorJobs, "floor-jobs", 0, "floors: jobs")
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
@@ -97,14 +106,19 @@ func parse(args []string) (plan, error) {
 	}
 	override(&p.repeat, given.repeat)
 	override(&p.floorJobs, given.floorJobs)
-	override(&p.sizes.Singles, given.sizes.Singles)
-	override(&p.sizes.Batches, given.sizes.Batches)
-	override(&p.sizes.Drain, given.sizes.Drain)
-	override(&p.sizes.Spread, given.sizes.Spread)
-	override(&p.sizes.Over, given.sizes.Over)
-	override(&p.sizes.Instant, given.sizes.Instant)
-	override(&p.sizes.Probe, given.sizes.Probe)
-	override(&p.sizes.Hold, given.sizes.Hold)
+	for to, by := range map[*int]int{
+		&p.sizes.Singles: given.sizes.Singles, &p.sizes.Batches: given.sizes.Batches, &p.sizes.Drain: given.sizes.Drain, &p.sizes.Spread: given.sizes.Spread,
+		&p.sizes.Instant: given.sizes.Instant, &p.sizes.Lone: given.sizes.Lone, &p.sizes.Idle: given.sizes.Idle, &p.sizes.Series: given.sizes.Series,
+		&p.sizes.Fires: given.sizes.Fires,
+	} {
+		override(to, by)
+	}
+	for to, by := range map[*time.Duration]time.Duration{
+		&p.sizes.Over: given.sizes.Over, &p.sizes.Probe: given.sizes.Probe, &p.sizes.Hold: given.sizes.Hold, &p.sizes.Watch: given.sizes.Watch,
+		&p.sizes.Period: given.sizes.Period,
+	} {
+		override(to, by)
+	}
 	p.out, p.profiles = given.out, given.profiles
 	var err error
 	if p.binary, err = filepath.Abs(given.binary); err != nil {

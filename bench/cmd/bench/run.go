@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,7 +123,8 @@ func (b *bench) tasks() []task {
 		}
 		for _, w := range work.Workloads {
 			for _, k := range contend.Kinds {
-				if w.Name == name && slices.Contains(b.plan.contenders, k.Name) && (w.SubmitsMatter || !k.SubmitsOnly) {
+				if w.Name == name && slices.Contains(b.plan.contenders, k.Name) && (w.SubmitsMatter || !k.SubmitsOnly) &&
+					(k.Recurring || !w.Recurring) {
 					out = append(out, task{name, k.Name, k.Postgres, k.Redis})
 				}
 			}
@@ -146,8 +148,9 @@ func (b *bench) describe() {
 	s := b.plan.sizes
 	b.report.Settings = []string{
 		fmt.Sprintf("%d repetitions, contenders in turns, each measure in a process and on a database of its own; medians (lowest–highest)", b.plan.repeat),
-		fmt.Sprintf("W1 %d single submits and %d batches · W2 %d jobs · W3 %d starts over %s · W4 %d jobs · W5 rates of a ladder with steps of a tenth, held for %s",
-			s.Singles, s.Batches, s.Drain, s.Spread, s.Over, s.Instant, s.Hold),
+		fmt.Sprintf("W1 %d single submits and %d batches · W2 %d jobs · W3 %d starts over %s · W4 %d jobs · W5 rates of a ladder with steps of a tenth, held for %s · "+
+			"W6 %d jobs, watched for %s · W7 %d schedules every %s, %d fires each · L %d jobs",
+			s.Singles, s.Batches, s.Drain, s.Spread, s.Over, s.Instant, s.Hold, s.Idle, s.Watch, s.Series, s.Period, s.Fires, s.Lone),
 		"CPU is that of all processes: client, server, and database with all its processes",
 	}
 	for _, k := range contend.Kinds {
@@ -229,19 +232,24 @@ func (b *bench) ask(ctx context.Context, r *request) (work.Values, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 90 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, os.Stderr
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, io.MultiWriter(os.Stderr, &said)
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, err
+		return nil, fmt.Errorf("%w: %s", err, lastLine(said.String()))
 	}
 	var v work.Values
 	if err := json.Unmarshal(out.Bytes(), &v); err != nil {
 		return nil, fmt.Errorf("read what was measured: %w", err)
 	}
 	return v, nil
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // write prints the tables and writes both forms into files.
