@@ -39,7 +39,7 @@ func (o *Outage) Failed() bool { return len(o.Violations)+len(o.Failures) > 0 }
 const (
 	longRuns    = 6
 	shortRuns   = 12
-	backlogRuns = 3000
+	backlogRuns = 1000
 	freshRuns   = 50
 )
 

@@ -26,14 +26,14 @@ type Report struct {
 	Unavailable []string
 	// NotReached are failpoints that no process passed while it was armed.
 	NotReached []string
-	Jobs        int
-	Series      int
-	Changes     int
-	Runs        int
-	Skips       int64
-	Starts      int
-	Seen        int
-	QuietAfter  time.Duration
+	Jobs       int
+	Series     int
+	Changes    int
+	Runs       int
+	Skips      int64
+	Starts     int
+	Seen       int
+	QuietAfter time.Duration
 	// WentOn is how long the process had to be there after faults until a command began.
 	WentOn     []time.Duration
 	Handovers  checker.Handovers
