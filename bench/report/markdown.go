@@ -68,6 +68,8 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for i := range r.Workloads {
 		r.table(&b, &r.Workloads[i])
 	}
+	r.floorsTable(&b)
+	r.aimsTable(&b)
 	r.errors(&b)
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the tables: %w", err)

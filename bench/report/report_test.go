@@ -100,3 +100,40 @@ func TestJSONComesBack(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestAims(t *testing.T) {
+	t.Parallel()
+	r := &Report{Contenders: []Contender{{Name: ours, Title: "Ours"}}}
+	add := func(workload, contender string, values map[string]float64) {
+		r.Measures = append(r.Measures, Measure{Workload: workload, Contender: contender, Values: values})
+	}
+	add("W5", reference, map[string]float64{"rate": 3000, "cpu": .45})
+	add("W5", ours, map[string]float64{"rate": 8000, "cpu": .15})
+	add("W3", ours, map[string]float64{"p50": 2, "early": 0})
+	add("F", "floor-jetstream-100", map[string]float64{"cpu": .03})
+	add("F", "floor-postgres-500", map[string]float64{"cpu": .06})
+	var b strings.Builder
+	r.floorsTable(&b)
+	r.aimsTable(&b)
+	const want = `
+### W5 against the floors
+
+CPU seconds per 1,000 jobs; the floors are the JetStream loop with 100 results per status message and SQL in batches of 500.
+
+| | W5 | floors | floors / W5 (aim ≥ 0.5) |
+|---|---|---|---|
+| Ours | 0.150 | 0.030 + 0.060 = 0.090 | 0.60 |
+
+### Aims
+
+| | Waterclock | aim | median | |
+|---|---|---|---|---|
+| W3 | start lag p50 ms | ≤ 1.5 | 2.0 | **missed** |
+| W3 | started early | ≤ 0 | 0 | kept |
+| W5 | in process, jobs/s | ≥ 9,000 (3 × River's) | 8,000 | **missed** |
+| W5 | in process, CPU | ≤ 0.150 (0.33 × River's) | 0.150 | kept |
+`
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(b.String(), "\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

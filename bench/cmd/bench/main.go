@@ -49,6 +49,8 @@ type plan struct {
 	binary     string
 	out        string
 	profiles   string
+	page       string        // of the documentation, to be made from the results
+	from       string        // JSON of an earlier run, in place of measuring
 	limit      time.Duration // of one measure
 }
 
@@ -79,6 +81,8 @@ func parse(args []string) (plan, error) {
 	flags.StringVar(&given.binary, "binary", "../bin/waterclock", "the product, for contenders over its API")
 	flags.StringVar(&given.out, "out", "results", "folder for bench.json and bench.md; it is made where it is missing")
 	flags.StringVar(&given.profiles, "profiles", "", "folder for CPU profiles of the measuring processes; empty: none")
+	flags.StringVar(&given.page, "page", "", "page of the documentation to put the tables into, such as ../docs/performance.md; pictures go into the folder of its name")
+	flags.StringVar(&given.from, "from", "", "bench.json of an earlier run, to be shown anew; nothing is measured")
 	flags.IntVar(&given.sizes.Singles, "singles", 0, "W1: single submits")
 	flags.IntVar(&given.sizes.Batches, "batches", 0, "W1b: batches of 1,000")
 	flags.IntVar(&given.sizes.Drain, "drain", 0, "W2: due jobs")
@@ -119,7 +123,7 @@ func parse(args []string) (plan, error) {
 	} {
 		override(to, by)
 	}
-	p.out, p.profiles = given.out, given.profiles
+	p.out, p.profiles, p.page, p.from = given.out, given.profiles, given.page, given.from
 	var err error
 	if p.binary, err = filepath.Abs(given.binary); err != nil {
 		return plan{}, err

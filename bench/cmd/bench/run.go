@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	if p.from != "" {
+		return show(p)
+	}
 	b := &bench{plan: p, report: report.Report{Begun: time.Now(), Machine: report.ThisMachine(), Versions: map[string]string{}}}
 	defer func() { err = errors.Join(err, b.stop()) }()
 	if err := b.start(ctx); err != nil {
@@ -63,7 +66,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	b.report.Took, b.report.Machine.LoadAfter = time.Since(b.report.Begun), report.Load()
-	return b.write()
+	return write(&b.report, p)
 }
 
 // start starts the servers that somebody needs.
@@ -250,20 +253,4 @@ func (b *bench) ask(ctx context.Context, r *request) (work.Values, error) {
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return text[strings.LastIndexByte(text, '\n')+1:]
-}
-
-// write prints the tables and writes both forms into files.
-func (b *bench) write() error {
-	if err := os.MkdirAll(b.plan.out, 0o755); err != nil {
-		return err
-	}
-	var tables, raw bytes.Buffer
-	if err := errors.Join(b.report.WriteMarkdown(&tables), b.report.WriteJSON(&raw)); err != nil {
-		return err
-	}
-	fmt.Print(tables.String())
-	return errors.Join(
-		os.WriteFile(filepath.Join(b.plan.out, "bench.md"), tables.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(b.plan.out, "bench.json"), raw.Bytes(), 0o644),
-	)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock-io/waterclock/api/natssubmit"
 	"github.com/waterclock-io/waterclock/api/submit"
 	"github.com/waterclock-io/waterclock/executor/runlog"
+	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
 )
 
@@ -74,10 +75,14 @@ func (n *Node) api(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.checkKeys(ctx, loopback); err != nil {
+	if err := n.askSQL(ctx, func(ctx context.Context) error { return n.checkKeys(ctx, loopback) }); err != nil {
 		return nil, err
 	}
-	cluster, err := n.store.Cluster(ctx)
+	var cluster store.Cluster
+	err = n.askSQL(ctx, func(ctx context.Context) (err error) {
+		cluster, err = n.store.Cluster(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read cluster key: %w", err)
 	}

@@ -4,6 +4,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,7 +210,7 @@ func (n *Node) openStore(ctx context.Context) error {
 		}
 	})
 	n.clock = dbclock.New(n.store, n.log)
-	if err := n.clock.Start(ctx); err != nil {
+	if err := n.askSQL(ctx, n.clock.Start); err != nil {
 		return err
 	}
 	n.onStop("clock", func(context.Context) { n.clock.Stop() })
@@ -268,6 +269,19 @@ func (n *Node) await(ctx context.Context, what string, try func(ctx context.Cont
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
+}
+
+// askSQL awaits an answer of the database. One that it has given is the answer, whatever it says.
+func (n *Node) askSQL(ctx context.Context, ask func(ctx context.Context) error) error {
+	var answer error
+	err := n.await(ctx, "the database", func(ctx context.Context) error {
+		answer = ask(ctx)
+		if errors.Is(answer, store.ErrUnavailable) || errors.Is(answer, context.DeadlineExceeded) {
+			return answer
+		}
+		return nil
+	})
+	return cmp.Or(err, answer)
 }
 
 func hopeless(err error) bool {

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,27 +17,52 @@ import (
 )
 
 func (n *Node) startRecorder(ctx context.Context) error {
-	r, err := status.New(status.Config{
-		Store: n.store, Conn: n.nc, Batch: n.cfg.Recorder.Batch, Linger: n.cfg.Recorder.Linger, Logger: n.log, Metrics: status.NewMetrics(n.registry),
-		Keep: n.cfg.Retention.History,
+	metrics := status.NewMetrics(n.registry)
+	return startRole(ctx, n, "recorder", func() (*status.Recorder, error) {
+		return status.New(status.Config{
+			Store: n.store, Conn: n.nc, Batch: n.cfg.Recorder.Batch, Linger: n.cfg.Recorder.Linger, Logger: n.log, Metrics: metrics,
+			Keep: n.cfg.Retention.History,
+		})
+	})
+}
+
+// startRole starts a role. Where what it needs is away in that moment it is made anew and tried again: a process that ends because NATS elects a leader just
+// now, or SQL is being restarted, helps nobody.
+func startRole[R interface {
+	Start(ctx context.Context) error
+	Stop()
+}](ctx context.Context, n *Node, name string, create func() (R, error)) error {
+	role, err := create()
+	if err != nil {
+		return err
+	}
+	err = n.await(ctx, "what the "+name+" needs", func(ctx context.Context) error {
+		err := role.Start(ctx)
+		if err == nil {
+			return nil
+		}
+		role.Stop()
+		again, broken := create()
+		if broken == nil {
+			role = again
+		}
+		return errors.Join(err, broken)
 	})
 	if err != nil {
 		return err
 	}
-	n.onStop("recorder", func(context.Context) { r.Stop() })
-	return r.Start(ctx)
+	n.onStop(name, func(context.Context) { role.Stop() })
+	return nil
 }
 
 func (n *Node) startPlanner(ctx context.Context) error {
-	p, err := planner.New(planner.Config{
-		Store: n.store, Conn: n.nc, Limits: n.limits(), Horizon: n.cfg.Planner.Horizon, MarkAhead: n.cfg.Planner.MarkAhead,
-		LaneLimit: n.cfg.Planner.LaneLimit, AckWait: n.cfg.Lease.AckWait, Logger: n.log, Metrics: planner.NewMetrics(n.registry),
+	metrics := planner.NewMetrics(n.registry)
+	return startRole(ctx, n, "planner", func() (*planner.Planner, error) {
+		return planner.New(planner.Config{
+			Store: n.store, Conn: n.nc, Limits: n.limits(), Horizon: n.cfg.Planner.Horizon, MarkAhead: n.cfg.Planner.MarkAhead,
+			LaneLimit: n.cfg.Planner.LaneLimit, AckWait: n.cfg.Lease.AckWait, Logger: n.log, Metrics: metrics,
+		})
 	})
-	if err != nil {
-		return err
-	}
-	n.onStop("planner", func(context.Context) { p.Stop() })
-	return p.Start(ctx)
 }
 
 func (n *Node) startExecutor(ctx context.Context) error {
