@@ -254,6 +254,21 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 	}
 }
 
+// The watch takes out the message of a run that was cancelled while nobody could be told: else an executor could get it at any later time.
+func TestCancelThatNobodyWasToldOf(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, quick)
+	r.owns(p)
+	now := r.now()
+	tm := r.submit(now, r.job(now, nil))[0]
+	p.nudge()
+	r.handedOut(10*time.Second, subjectOf(&tm, 1))
+	await(t, "its message is stored", func() bool { return r.stored(p, &tm, 1) })
+	r.cancel(&tm)
+	await(t, "its message is gone", func() bool { return !r.stored(p, &tm, 1) })
+}
+
 // puller plays an executor's consumer of a lane.
 type puller struct {
 	c       jetstream.Consumer

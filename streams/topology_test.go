@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -279,5 +280,37 @@ func TestStatusFill(t *testing.T) {
 	fill, last, applied, err = StatusFill(t.Context(), r.js)
 	if err != nil || fill < .2 || fill > .3 || last != 100 || applied != 50 {
 		t.Errorf("half applied: got %v %d %d %v", fill, last, applied, err)
+	}
+}
+
+// A message is deleted as soon as NATS answers again; for how long it may not is up to the caller.
+func TestDeleteHandOverWaitsForNATS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv := startServer(t, dir, "127.0.0.1:0")
+	addr := srv.Addr()
+	nc, err := Connect(Dial{URL: "nats://" + addr, Name: "test", Logger: quiet})
+	check(t, err)
+	t.Cleanup(nc.Close)
+	r := &rig{t: t, nc: nc, js: jsOf(t, nc), reg: newMemory()}
+	runs := r.ensure()
+	tm := store.Timer{TimerKey: store.TimerKey{RunID: uuid.New()}, QueueNamespace: laneA.Namespace, Queue: laneA.Queue, Priority: laneA.Priority, Dispatch: 1}
+	_, err = r.js.Publish(t.Context(), RunSubject(laneA, tm.RunID, 1), []byte("a run"))
+	check(t, err)
+	current := func(context.Context) (Runs, error) { return runs, nil }
+	srv.Stop()
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := DeleteHandOver(short, r.js, current, tm); err == nil {
+		t.Error("deleted, with nobody there to delete it")
+	}
+	done := make(chan error, 1)
+	go func() { done <- DeleteHandOver(t.Context(), r.js, current, tm) }()
+	srv = startServer(t, dir, addr)
+	t.Cleanup(srv.Stop)
+	check(t, receive(t, "the end of the deletion", done))
+	_, found, err := FindRun(t.Context(), r.js, runs, RunSubject(laneA, tm.RunID, 1))
+	if err != nil || found {
+		t.Errorf("it is there: %v, %v", found, err)
 	}
 }

@@ -46,6 +46,8 @@ var aims = []aim{
 	{"W6", oursLiteRPC, "server_memory", "idle server on SQLite, MiB", false, 100, "", 0},
 	{"W7", ours, "missing", "fires missing", false, 0, "", 0},
 	{"W7", ours, "p99", "lag p99 ms", false, 10, "", 1},
+	{"W9", ours, "growth", "the look for due rows at the most timers, × that at 10⁴", false, 1.5, "", 2},
+	{"W9", ours, "deleted_growth", "after deletions, × that at 10⁴", false, 1.5, "", 2},
 	{"L", oursRPC, "p50", "lone job p50 ms", false, 3, "", 1},
 	{"L", oursRPC, "p99", "lone job p99 ms", false, 8, "", 1},
 }

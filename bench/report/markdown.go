@@ -34,6 +34,11 @@ var (
 		},
 		"W7": slices.Concat([]column{{"fires", "fires", 0}, {"rate", "fires/s", 0}, {"missing", "missing", 0}, {"again", "twice", 0}}, lateness, cost),
 		"L":  lateness[:5],
+		"W9": {
+			{"10000", "ms at 10⁴", 2}, {"100000", "10⁵", 2}, {"1000000", "10⁶", 2}, {"10000000", "10⁷", 2}, {"deleted", "after deletions", 2},
+			{"deleted_first", "the first after deletions", 2}, {"10000_cpu", "CPU ms at 10⁴", 2}, {"1000000_cpu", "at 10⁶", 2}, {"10000000_cpu", "at 10⁷", 2},
+			{"deleted_cpu", "after deletions", 2},
+		},
 		"F":  {{"rate", "jobs/s", 0}, cost[0], cost[1], cost[3], cost[4]},
 	}
 	// compared are the values that a second table sets against the reference.

@@ -43,7 +43,7 @@ func drain(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 }
 
 // leadFor is how long ahead of their time jobs are submitted: the slowest contender must be done with it well before.
-func leadFor(n int) time.Duration { return 4*time.Second + time.Duration(n)*250*time.Microsecond }
+func leadFor(n int) time.Duration { return 3*time.Second + time.Duration(n)*200*time.Microsecond }
 
 // settleBefore is how long nothing is submitted before the first job is due.
 const settleBefore = time.Second

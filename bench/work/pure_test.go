@@ -41,8 +41,8 @@ func TestLadder(t *testing.T) {
 		if got > rate*1.000001 || got*ladderStep < rate*.999999 {
 			t.Errorf("the rung for %v is %v", rate, got)
 		}
-		if down := ladder(got / ladderStep * 1.001); math.Abs(down*ladderStep-got) > 1 && got > ladderFirst {
-			t.Errorf("the rung below %v is %v", got, down)
+		if under := below(got, 1); math.Abs(under*ladderStep-got) > 1 && got > ladderFirst {
+			t.Errorf("the rung below %v is %v", got, under)
 		}
 	}
 	if got := ladder(20); got != 20 {

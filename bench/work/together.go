@@ -20,8 +20,10 @@ const (
 	maxOutstanding = 2000
 	// A rate holds if the clients kept it and everything has ended this long after the last submit.
 	keptWithin, endedWithin = 0.03, time.Second
-	tries                   = 8
 )
+
+// down are the rungs that are gone down after each that did not hold: a little at first, then more, so that an end comes.
+var down = [...]int{1, 1, 1, 2, 2, 4, 4, 8}
 
 // ladder is the highest of the fixed rates that is not above the given one.
 func ladder(rate float64) float64 {
@@ -29,6 +31,11 @@ func ladder(rate float64) float64 {
 		return rate // a contender, or a machine, below all of them
 	}
 	return ladderFirst * math.Pow(ladderStep, math.Floor(math.Log(rate/ladderFirst)/math.Log(ladderStep)))
+}
+
+// below is some rungs further down.
+func below(rate float64, rungs int) float64 {
+	return ladder(rate / math.Pow(ladderStep, float64(rungs)) * 1.001)
 }
 
 // together measures submits and runs at the highest rate that holds: it looks how much goes through with a bound on what is outstanding, and goes down the
@@ -43,7 +50,7 @@ func together(ctx context.Context, t *Task, c contend.Contender) (Values, error)
 		return nil, err
 	}
 	rate := ladder(through)
-	for range tries {
+	for _, rungs := range down {
 		v, held, err := hold(ctx, t, c, &b, next, rate)
 		if err != nil {
 			return nil, err
@@ -53,9 +60,9 @@ func together(ctx context.Context, t *Task, c contend.Contender) (Values, error)
 			return v, nil
 		}
 		next += 1 << 32
-		rate = ladder(rate / ladderStep * 1.001)
+		rate = below(rate, rungs)
 	}
-	return nil, fmt.Errorf("no rate held: %.0f/s went through in the search, and %d rungs below it did not hold", through, tries)
+	return nil, fmt.Errorf("no rate held: %.0f/s went through in the search, and none of %d rungs down to %.0f/s held", through, len(down), rate)
 }
 
 // probe returns the rate that goes through, and the next number for jobs.

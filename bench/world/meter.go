@@ -26,6 +26,9 @@ type Usage struct {
 type Meter struct {
 	database []int
 	wal      *pgx.Conn // nil: no PostgreSQL
+
+	// OnMark, where not nil, is called when a measure begins.
+	OnMark func()
 }
 
 // NewMeter returns a meter over this process and its children and the processes below the given ones. Where dsn is not empty, it reads the position of
@@ -62,8 +65,15 @@ type totals struct {
 	pids    []int
 }
 
-// Mark reads the counters now.
+// Mark reads the counters now, where a measure begins.
 func (m *Meter) Mark(ctx context.Context) (Mark, error) {
+	if m.OnMark != nil {
+		m.OnMark()
+	}
+	return m.read(ctx)
+}
+
+func (m *Meter) read(ctx context.Context) (Mark, error) {
 	var k Mark
 	all, err := processes()
 	if err != nil {
@@ -85,7 +95,7 @@ func (m *Meter) Mark(ctx context.Context) (Mark, error) {
 
 // Since returns what was used since a mark.
 func (m *Meter) Since(ctx context.Context, from Mark) (Usage, error) {
-	now, err := m.Mark(ctx)
+	now, err := m.read(ctx)
 	if err != nil {
 		return Usage{}, err
 	}

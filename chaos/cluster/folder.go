@@ -7,69 +7,23 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
-const (
-	binVariable   = "WATERCLOCK_PG_BIN" // as in internal/pgtest
-	debianFolders = "/usr/lib/postgresql/*/bin"
-	// diskSize has room for an empty database (40 MiB), its log (96 MiB) and what a run of some minutes leaves.
-	diskSize = 512 << 20
-)
+// diskSize has room for an empty database (40 MiB), its log (96 MiB) and what a run of some minutes leaves.
+const diskSize = 512 << 20
 
-// findPostgres looks in the folder given, WATERCLOCK_PG_BIN, PATH, then Debian's folders.
+// findPostgres looks in the folder given, or where internal/pgbin does.
 func findPostgres(given string) (string, error) {
-	var folders []string
-	for _, explicit := range []string{given, os.Getenv(binVariable)} {
-		if explicit != "" && len(folders) == 0 {
-			folders = []string{explicit}
-		}
+	if given != "" {
+		return filepath.Abs(given)
 	}
-	if len(folders) == 0 {
-		debian, err := filepath.Glob(debianFolders)
-		if err != nil {
-			return "", err
-		}
-		slices.Reverse(debian) // the newest first, as long as versions have two digits
-		folders = append(filepath.SplitList(os.Getenv("PATH")), debian...)
-	}
-	for _, folder := range folders {
-		_, errInit := exec.LookPath(filepath.Join(folder, "initdb"))
-		_, errServer := exec.LookPath(filepath.Join(folder, "postgres"))
-		if errInit == nil && errServer == nil {
-			return filepath.Abs(folder)
-		}
-	}
-	return "", fmt.Errorf("no initdb and postgres in %q; %s names their folder", folders, binVariable)
-}
-
-// unprivileged is whom PostgreSQL, which refuses root, runs as: nil, the caller, or where the caller is root its usual user or nobody.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	var failed []error
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
-		gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(errUID, errGID); err != nil {
-			failed = append(failed, fmt.Errorf("user %s: %w", name, err))
-			continue
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-	}
-	return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no other user to run it: %w", errors.Join(failed...))
+	return pgbin.Find()
 }
 
 // janitor undoes the mount when its standard input ends, however this process does.

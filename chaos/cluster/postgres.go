@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
 // Who connects to what. The roles' user is no superuser, so that it cannot take the connections that PostgreSQL keeps for one.
@@ -43,7 +45,7 @@ func newPostgres(o Options) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	credential, err := unprivileged()
+	credential, err := pgbin.Unprivileged()
 	if err != nil {
 		return nil, err
 	}

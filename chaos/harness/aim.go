@@ -27,7 +27,8 @@ func (r *rig) cancels(ctx context.Context) {
 }
 
 // stir makes runs fall due and cancels them; and for points that are passed on an error only it brings about the error.
-func (r *rig) stir(ctx context.Context, kind string) {
+func (r *rig) stir(kind string) {
+	ctx := r.calls
 	r.stirring.Go(func() {
 		r.burst(ctx)
 		r.cancels(ctx)

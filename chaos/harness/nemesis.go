@@ -188,7 +188,7 @@ type load interface {
 	// cancels asks for the cancel of each run of the last burst, and does not wait for the answers.
 	cancels(ctx context.Context)
 	// stir does what makes processes pass a failpoint, beside everything else; it does not wait.
-	stir(ctx context.Context, kind string)
+	stir(kind string)
 }
 
 // aimed adds to each kill the kinds that come right after a burst of deliveries, and in the midst of cancels, in every step between their commit and their answer;
@@ -198,7 +198,7 @@ func aimed(faults []fault.Fault, on load) []fault.Fault {
 	for i, f := range faults {
 		if f.Group == "failpoint" {
 			out[i].Bring = func(ctx context.Context, rng *rand.Rand) error {
-				on.stir(ctx, f.Kind)
+				on.stir(f.Kind)
 				return f.Bring(ctx, rng)
 			}
 		}

@@ -149,6 +149,7 @@ type rig struct {
 	// bursting is held by whoever uses the client of bursts.
 	bursting sync.Mutex
 	stirring sync.WaitGroup
+	calls    context.Context // of what is asked for: it outlives the faults
 }
 
 // source gives each part its own stream of numbers, so that none depends on how the parts are interleaved.
@@ -163,6 +164,7 @@ func (r *rig) faults(ctx context.Context) error {
 	// Clients ask until they are answered, unless the run has gone wrong: nobody brings the world back then.
 	calls, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
+	r.calls = calls
 	r.nemesis = newNemesis(offered, r.lanes(), r.world.note, r.source)
 	r.nemesis.most = r.o.Most
 

@@ -9,11 +9,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
 // home is where a cluster lives: its folder, its address, and as whom it runs. It outlasts the server processes in it.
@@ -27,7 +28,7 @@ type home struct {
 
 // newHome makes the folder and fills it by initdb.
 func newHome(bin string, options Options) (*home, error) {
-	credential, err := unprivileged()
+	credential, err := pgbin.Unprivileged()
 	if err != nil {
 		return nil, err
 	}
@@ -107,29 +108,6 @@ func freePort() (int, error) {
 		return port, l.Close()
 	}
 	return 0, fmt.Errorf("find a free port between 20000 and 31999: %w", last)
-}
-
-// unprivileged is whom PostgreSQL, which refuses root, runs as: nil, the caller, or where the caller is root its usual user or nobody.
-func unprivileged() (*syscall.Credential, error) {
-	if os.Geteuid() != 0 {
-		return nil, nil
-	}
-	var failed error
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(uidErr, gidErr); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("user %s: %w", name, err))
-			continue
-		}
-		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-	}
-	return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no other user to run it: %w", failed)
 }
 
 // makeFolder makes the cluster's folder, owned by whoever runs it, in the first temporary folder that this user can enter.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
 // orphanVariable makes the test binary start a cluster, tell about it and wait to be killed.
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func orphan() error {
-	bin, err := find(os.Getenv, debianFolders)
+	bin, err := pgbin.Find()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock-io/waterclock/bench/contend"
 	"github.com/waterclock-io/waterclock/bench/floor"
+	"github.com/waterclock-io/waterclock/bench/scan"
 	"github.com/waterclock-io/waterclock/bench/work"
 	"github.com/waterclock-io/waterclock/bench/world"
 )
@@ -23,6 +24,7 @@ type request struct {
 	Env       contend.Env `json:"env"`
 	Sizes     work.Sizes  `json:"sizes"`
 	FloorJobs int         `json:"floor_jobs"`
+	Timers    int         `json:"timers"`
 	// Database are the processes of the servers that the contender uses.
 	Database []int  `json:"database"`
 	Profile  string `json:"profile"`
@@ -40,11 +42,9 @@ func measure(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, meter.Close(context.WithoutCancel(ctx))) }()
 	if r.Profile != "" {
-		stop, err := profile(r.Profile)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		p := &profile{path: r.Profile}
+		meter.OnMark = p.begin
+		defer func() { err = errors.Join(err, p.end()) }()
 	}
 	values, err := r.values(ctx, meter)
 	if err != nil {
@@ -61,6 +61,13 @@ func (r *request) values(ctx context.Context, meter *world.Meter) (work.Values, 
 		}
 		return f.Do(ctx, r.Env, meter, r.FloorJobs)
 	}
+	if r.Workload == scan.Workload {
+		s, err := scan.Find(r.Contender)
+		if err != nil {
+			return nil, err
+		}
+		return s.Do(ctx, r.Env, meter, r.Timers)
+	}
 	w, err := work.Find(r.Workload)
 	if err != nil {
 		return nil, err
@@ -72,19 +79,33 @@ func (r *request) values(ctx context.Context, meter *world.Meter) (work.Values, 
 	return w.Do(ctx, &work.Task{Kind: k, Env: r.Env, Meter: meter, Sizes: r.Sizes})
 }
 
-func profile(path string) (stop func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
+// profile is a CPU profile of the time from the beginning of the last measure on: what prepares it is not of interest.
+type profile struct {
+	path string
+	file *os.File
+	err  error
+}
+
+func (p *profile) begin() {
+	p.err = p.end()
+	if p.err == nil {
+		p.err = os.MkdirAll(filepath.Dir(p.path), 0o755)
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
+	if p.err == nil {
+		p.file, p.err = os.Create(p.path)
 	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, errors.Join(err, f.Close())
+	if p.err == nil {
+		p.err = pprof.StartCPUProfile(p.file)
 	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = f.Close() // a profile that is cut short is seen when it is read
-	}, nil
+}
+
+// end also tells what was wrong before.
+func (p *profile) end() error {
+	if p.file == nil || p.err != nil {
+		return p.err
+	}
+	pprof.StopCPUProfile()
+	f := p.file
+	p.file = nil
+	return f.Close()
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock-io/waterclock/bench/contend"
 	"github.com/waterclock-io/waterclock/bench/floor"
 	"github.com/waterclock-io/waterclock/bench/report"
+	"github.com/waterclock-io/waterclock/bench/scan"
 	"github.com/waterclock-io/waterclock/bench/work"
 	"github.com/waterclock-io/waterclock/bench/world"
 )
@@ -55,6 +56,9 @@ func run(ctx context.Context, args []string) (err error) {
 	tasks := b.tasks()
 	for repetition := 1; repetition <= p.repeat; repetition++ {
 		for _, w := range p.workloads {
+			if repetition > 1 && slices.Contains(p.once, w) {
+				continue
+			}
 			// In turns, and each time another one is the first.
 			turn := slices.DeleteFunc(slices.Clone(tasks), func(t task) bool { return t.workload != w })
 			for i := range turn {
@@ -124,6 +128,14 @@ func (b *bench) tasks() []task {
 			}
 			continue
 		}
+		if name == scan.Workload {
+			for _, s := range scan.Stores {
+				if slices.Contains(b.plan.contenders, s.Name) {
+					out = append(out, task{workload: name, contender: s.Name, postgres: s.Postgres})
+				}
+			}
+			continue
+		}
 		for _, w := range work.Workloads {
 			for _, k := range contend.Kinds {
 				if w.Name == name && slices.Contains(b.plan.contenders, k.Name) && (w.SubmitsMatter || !k.SubmitsOnly) &&
@@ -171,6 +183,9 @@ func (b *bench) describe() {
 			b.report.Workloads = append(b.report.Workloads, report.Workload{Name: w.Name, Title: w.Title})
 		}
 	}
+	if slices.Contains(b.plan.workloads, scan.Workload) {
+		b.report.Workloads = append(b.report.Workloads, report.Workload{Name: scan.Workload, Title: scan.Title})
+	}
 	if slices.Contains(b.plan.workloads, floor.Workload) {
 		b.report.Workloads = append(b.report.Workloads, report.Workload{Name: floor.Workload, Title: floor.Title})
 	}
@@ -178,7 +193,7 @@ func (b *bench) describe() {
 
 // one makes one measure. What goes wrong in it is noted in the report; an error means that nothing more can be measured.
 func (b *bench) one(ctx context.Context, t task, repetition int) (err error) {
-	r := request{Workload: t.workload, Contender: t.contender, Sizes: b.plan.sizes, FloorJobs: b.plan.floorJobs}
+	r := request{Workload: t.workload, Contender: t.contender, Sizes: b.plan.sizes, FloorJobs: b.plan.floorJobs, Timers: b.plan.timers}
 	r.Env.Binary = b.plan.binary
 	if r.Env.Dir, err = os.MkdirTemp("", "waterclock-bench-"); err != nil {
 		return err
