@@ -133,7 +133,7 @@ func load(t *testing.T, c *Cluster) (end func()) {
 		defer close(done)
 		for n, api := 0, newClient(c.APIs()[0], c.Keys()["default"]); ctx.Err() == nil; n++ {
 			_, _, _ = api.submit(ctx, fmt.Sprintf("load-%d", n), "") // refused while something is away
-			_ = wait(ctx, 50*time.Millisecond)
+			_ = fault.Wait(ctx, 50*time.Millisecond)
 		}
 	}()
 	return func() {

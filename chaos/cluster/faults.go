@@ -107,7 +107,7 @@ func lasting(ctx context.Context, d time.Duration, do, undo func() error) error 
 	if err := do(); err != nil {
 		return errors.Join(err, undo())
 	}
-	return errors.Join(wait(ctx, d), undo())
+	return errors.Join(fault.Wait(ctx, d), undo())
 }
 
 // of lists the members with one of the roles.

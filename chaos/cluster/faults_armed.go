@@ -55,7 +55,7 @@ func (c *Cluster) armed(kind string, m *member, arm, proof string) fault.Fault {
 		if err := c.again(ctx, m, m.path, failpoint.Variable+"="+arm); err != nil {
 			return err
 		}
-		if err := wait(ctx, between(rng, 2*time.Second, 8*time.Second)); err != nil {
+		if err := fault.Wait(ctx, between(rng, 2*time.Second, 8*time.Second)); err != nil {
 			return err
 		}
 		metrics, err := body(ctx, c.http, m.url+"/metrics")
@@ -78,7 +78,7 @@ func (c *Cluster) skewed(m *member) fault.Fault {
 		}
 		off, err := c.clockOf(ctx, m.url)
 		if err == nil {
-			err = wait(ctx, between(rng, 2*time.Second, 8*time.Second))
+			err = fault.Wait(ctx, between(rng, 2*time.Second, 8*time.Second))
 		}
 		if err := errors.Join(err, c.again(ctx, m, m.path)); err != nil {
 			return err

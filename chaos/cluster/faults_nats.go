@@ -36,7 +36,7 @@ func (c *Cluster) natsFaults() []fault.Fault {
 		if err := lasting(ctx, 0, n.Stop, func() error { return errors.Join(keep(), n.Cont()) }); err != nil {
 			return err
 		}
-		if err := wait(ctx, between(rng, time.Second, 6*time.Second)); err != nil {
+		if err := fault.Wait(ctx, between(rng, time.Second, 6*time.Second)); err != nil {
 			return err
 		}
 		if err := c.nats.awaitCurrent(ctx); err != nil {
@@ -70,7 +70,7 @@ func (n *node) replace(ctx context.Context, away time.Duration, data func() erro
 	if err := data(); err != nil {
 		return fmt.Errorf("data of %s: %w", n.name, err)
 	}
-	if err := wait(ctx, away); err != nil {
+	if err := fault.Wait(ctx, away); err != nil {
 		return err
 	}
 	return n.Start(ctx)
@@ -84,7 +84,7 @@ func (c *Cluster) killNATS(ctx context.Context, rng *rand.Rand) error {
 			return err
 		}
 	}
-	if err := wait(ctx, between(rng, 0, downFor)); err != nil {
+	if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
 		return err
 	}
 	var starts []func() error

@@ -22,7 +22,7 @@ func (c *Cluster) processFaults() []fault.Fault {
 				return err
 			}
 			if rng.IntN(2) == 0 {
-				if err := wait(ctx, between(rng, 0, downFor)); err != nil {
+				if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
 					return err
 				}
 			}
@@ -84,7 +84,7 @@ func (c *Cluster) deployFaults() []fault.Fault {
 		if err := roll(ctx, c.o.Old); err != nil {
 			return err
 		}
-		if err := wait(ctx, between(rng, 0, 3*time.Second)); err != nil {
+		if err := fault.Wait(ctx, between(rng, 0, 3*time.Second)); err != nil {
 			return err
 		}
 		return roll(ctx, c.o.Waterclock)

@@ -28,7 +28,7 @@ func (c *Cluster) sqlFaults() []fault.Fault {
 				return err
 			}
 			<-p.ended()
-			if err := wait(ctx, between(rng, 0, downFor)); err != nil {
+			if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
 				return err
 			}
 			return p.Start(ctx)
@@ -77,7 +77,7 @@ func (p *postgres) takeConnections(ctx context.Context, rng *rand.Rand) (err err
 			}
 			taken = append(taken, conn)
 		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
+		if err := fault.Wait(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func persist(ctx context.Context, ask func(ctx context.Context) error) error {
 		if err == nil || errors.Is(err, fault.ErrNotLanded) || errors.As(err, &api) && api.Code != 503 {
 			return err
 		}
-		if wait(ctx, 200*time.Millisecond) != nil {
+		if fault.Wait(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
@@ -162,7 +162,7 @@ func (c *Cluster) fillStream(ctx context.Context, rng *rand.Rand, stream string)
 	if err != nil {
 		return err
 	}
-	waited := wait(ctx, between(rng, time.Second, 5*time.Second))
+	waited := fault.Wait(ctx, between(rng, time.Second, 5*time.Second))
 	if err = persist(context.WithoutCancel(ctx), restore); errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil // it was made anew, as large as ever
 	}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,20 +17,9 @@ import (
 // markVariable is in the environment of every process of a cluster and of what these start; its value is the cluster's folder.
 const markVariable = "CHAOS_CLUSTER"
 
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// freePort finds an address that nobody listens on. It is below those that the kernel gives to outgoing connections, so none of them takes it while the process
+// FreePort finds an address that nobody listens on. It is below those that the kernel gives to outgoing connections, so none of them takes it while the process
 // is down.
-func freePort() (string, error) {
+func FreePort() (string, error) {
 	var last error
 	for range 100 {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")

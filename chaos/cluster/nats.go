@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/chaos/proxy"
 )
 
@@ -86,7 +87,7 @@ func newNode(o Options, name string) (*node, error) {
 	var addresses [3]string
 	var err error
 	for i := range addresses {
-		if addresses[i], err = freePort(); err != nil {
+		if addresses[i], err = FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +157,7 @@ func (n *natsCluster) awaitCurrent(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if wait(ctx, 100*time.Millisecond) != nil {
+		if fault.Wait(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}

@@ -49,7 +49,7 @@ func newPostgres(o Options) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := freePort()
+	address, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/waterclock-io/waterclock/chaos/fault"
 )
 
 const (
@@ -69,7 +71,7 @@ func (p *Process) start(ctx context.Context, path string, env ...string) error {
 		if !errors.Is(err, errEnded) || tries == addressTries || !p.addressInUse() {
 			return fmt.Errorf("start %s (see %s): %w", p.name, p.log.Name(), err)
 		}
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
+		if err := fault.Wait(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (c *Cluster) provocations(m *member) map[string]func(context.Context) error
 	publish := func(subject string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for range garbageCount {
-				if err := errors.Join(c.nats.admin.Publish(subject, []byte(garbage)), c.nats.admin.Flush(), wait(ctx, garbageEvery)); err != nil {
+				if err := errors.Join(c.nats.admin.Publish(subject, []byte(garbage)), c.nats.admin.Flush(), fault.Wait(ctx, garbageEvery)); err != nil {
 					return err
 				}
 			}

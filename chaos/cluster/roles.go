@@ -74,7 +74,7 @@ func (c *Cluster) makeMembers() error {
 }
 
 func (c *Cluster) newMember(role, name string, sql bool) (*member, error) {
-	address, err := freePort()
+	address, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

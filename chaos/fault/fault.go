@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 )
 
 // Fault is one thing that can go wrong. Kinds are told apart by their name alone; a world may offer one kind many times over (one for each process, say),
@@ -24,3 +25,15 @@ type Fault struct {
 
 // ErrNotLanded is returned by a fault that was brought and hit nothing; what it had changed is as before.
 var ErrNotLanded = errors.New("the fault did not land")
+
+// Wait lets a time pass. The error is why ctx ended before.
+func Wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -58,7 +59,7 @@ func (r *rig) stir(kind string) {
 		// Until the point has been passed, and a little longer: the process is away for a while before, and now and then.
 		until, cancel := context.WithTimeout(ctx, armedLimit*3/2)
 		defer cancel()
-		for wait(until, 500*time.Millisecond) == nil {
+		for fault.Wait(until, 500*time.Millisecond) == nil {
 			if err := act(ctx); err != nil { // to its end: what is asked for must be known to have happened
 				r.log.Info("cannot stir", "kind", kind, "error", err)
 			}

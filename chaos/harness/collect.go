@@ -19,6 +19,7 @@ import (
 	_ "modernc.org/sqlite" // here
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/streams"
@@ -61,7 +62,7 @@ func (r *reader) insist(ctx context.Context, j *checker.Job) error {
 			*j = read
 			return nil
 		}
-		if !saysNothing(err) || wait(ctx, retryEvery) != nil {
+		if !saysNothing(err) || fault.Wait(ctx, retryEvery) != nil {
 			return err
 		}
 	}

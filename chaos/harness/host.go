@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/waterclock-io/waterclock/chaos/cluster"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 )
 
 // upLimit is how long a process may take to say where it listens; a start after a kill reads what the one before left.
@@ -47,7 +49,7 @@ func newHost(o Options, dir string) (*host, error) {
 	h := &host{path: o.Binary, dir: filepath.Join(dir, "data"), log: logFile, lease: o.Lease}
 	var ports [2]string
 	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = cluster.FreePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -57,24 +59,6 @@ func newHost(o Options, dir string) (*host, error) {
 		"--lease.ack_wait", o.Lease.String(), "--lease.heartbeat", (o.Lease / 6).String(), "--lease.margin", (o.Lease / 3).String(),
 	}
 	return h, nil
-}
-
-// freePort finds a port that nobody listens on. It is below those that the kernel gives to outgoing connections, so none of them takes it while the process is down.
-func freePort() (string, error) {
-	var last error
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", fmt.Errorf("find a free port: %w", err)
-		}
-		port := 10_000 + l.Addr().(*net.TCPAddr).Port%20_000
-		_ = l.Close()
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, last = net.Listen("tcp", address); last == nil {
-			return address, l.Close()
-		}
-	}
-	return "", fmt.Errorf("find a free port: %w", last)
 }
 
 // addressTries is how often a start is tried that finds its address in use. A command that was being started when its executor was killed holds the sockets of
@@ -102,7 +86,7 @@ func (h *host) start(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := wait(ctx, 100*time.Millisecond); err != nil {
+		if err := fault.Wait(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

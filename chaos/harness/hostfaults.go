@@ -49,7 +49,7 @@ func (h *host) killed(down func(ctx context.Context, rng *rand.Rand) error) func
 			}
 		}
 		if rng.IntN(2) == 0 {
-			if err := wait(ctx, time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
+			if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
 				return err
 			}
 		}
@@ -63,7 +63,7 @@ func (h *host) killStarting(ctx context.Context, rng *rand.Rand) error {
 		if _, _, err := h.launch(nil); err != nil {
 			return err
 		}
-		if err := wait(ctx, time.Duration(rng.Int64N(int64(time.Second)))); err != nil {
+		if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(time.Second)))); err != nil {
 			return err
 		}
 		if h.kill() {
@@ -80,7 +80,7 @@ func (h *host) stopped(ctx context.Context, rng *rand.Rand) error {
 	if err := h.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	err := wait(ctx, h.lease+time.Duration(rng.Int64N(int64(2500*time.Millisecond))))
+	err := fault.Wait(ctx, h.lease+time.Duration(rng.Int64N(int64(2500*time.Millisecond))))
 	return errors.Join(err, h.signal(syscall.SIGCONT))
 }
 
@@ -108,7 +108,7 @@ func (h *host) changed(ctx context.Context, rng *rand.Rand, env string) error {
 	}
 	select {
 	case <-up:
-		err = wait(ctx, time.Second+time.Duration(rng.Int64N(int64(4*time.Second))))
+		err = fault.Wait(ctx, time.Second+time.Duration(rng.Int64N(int64(4*time.Second))))
 	case <-done:
 		err = fmt.Errorf("the process does not start with %s: %w", env, fault.ErrNotLanded)
 	case <-time.After(upLimit):
@@ -142,7 +142,7 @@ func (h *host) failpoint(name string) func(context.Context, *rand.Rand) error {
 		select {
 		case <-up:
 			if name == failpoint.ExecutorFlushing {
-				if err := wait(ctx, time.Second); err != nil {
+				if err := fault.Wait(ctx, time.Second); err != nil {
 					return err
 				}
 				_ = h.signal(syscall.SIGTERM) // gone already, at worst
@@ -187,7 +187,7 @@ func (h *host) olderNATS(ctx context.Context, rng *rand.Rand) error {
 	if err := errors.Join(err, h.signal(syscall.SIGCONT)); err != nil {
 		return err
 	}
-	if err := wait(ctx, time.Second+time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
+	if err := fault.Wait(ctx, time.Second+time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
 		return err
 	}
 	return h.killed(func(context.Context, *rand.Rand) error {

@@ -97,7 +97,7 @@ func (n *nemesis) work(ctx context.Context, until time.Time) error {
 func (n *nemesis) lane(ctx context.Context, l *lane, until time.Time) error {
 	pause := time.Duration(l.rng.Int64N(int64(between)))
 	for count := 1; ; count++ {
-		if err := wait(ctx, min(pause, time.Until(until))); err != nil {
+		if err := fault.Wait(ctx, min(pause, time.Until(until))); err != nil {
 			return err
 		}
 		if !time.Now().Before(until) || n.enough() {
@@ -211,7 +211,7 @@ func aimed(faults []fault.Fault, on load) []fault.Fault {
 				if cancels {
 					on.cancels(ctx)
 				}
-				if err := wait(ctx, time.Duration(rng.Int64N(int64(within)))); err != nil {
+				if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(within)))); err != nil {
 					return err
 				}
 				return f.Bring(ctx, rng)
@@ -221,15 +221,4 @@ func aimed(faults []fault.Fault, on load) []fault.Fault {
 		after(" in the midst of cancels", 30*time.Millisecond, true)
 	}
 	return out
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
@@ -78,11 +79,11 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 	const lead = 12 * time.Second
 	submit(backlogRuns, func(i int) time.Time { return now.Add(lead + 2*time.Second + away*time.Duration(i)/backlogRuns) }, 0)
 	submit(longRuns, func(int) time.Time { return time.Now() }, away+lead)
-	if err := wait(ctx, time.Until(now.Add(lead-time.Second))); err != nil {
+	if err := fault.Wait(ctx, time.Until(now.Add(lead-time.Second))); err != nil {
 		return nil, err
 	}
 	submit(shortRuns, func(int) time.Time { return time.Now() }, 4*time.Second)
-	if err := wait(ctx, time.Second); err != nil {
+	if err := fault.Wait(ctx, time.Second); err != nil {
 		return nil, err
 	}
 	if err := sql.Kill(); err != nil {
@@ -102,7 +103,7 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 			out.Refused[connect.CodeOf(err).String()]++
 			out.RefusedWithin = max(out.RefusedWithin, took)
 		}
-		if err := wait(ctx, time.Second); err != nil {
+		if err := fault.Wait(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}

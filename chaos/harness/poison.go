@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -49,7 +50,7 @@ const garbageText = "garbage of a fault run"
 // work pours until the load ends.
 func (p *poisoner) work(load, calls context.Context) error {
 	for n := 0; ; n++ {
-		if wait(load, poisonEvery/2+time.Duration(p.rng.Int64N(int64(poisonEvery)))) != nil {
+		if fault.Wait(load, poisonEvery/2+time.Duration(p.rng.Int64N(int64(poisonEvery)))) != nil {
 			return nil
 		}
 		if err := p.pour(calls, n); err != nil {
@@ -113,7 +114,7 @@ func (p *poisoner) put(ctx context.Context, subject string, body []byte, id stri
 		if err == nil {
 			return nil
 		}
-		if err := wait(ctx, retryEvery); err != nil {
+		if err := fault.Wait(ctx, retryEvery); err != nil {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func (r *rig) measure(ctx context.Context, kinds []string, times int) ([]Recover
 	wg.Go(func() { jobs = r.flow(flow) })
 	windows := map[string][]window{}
 	rng := r.source(7)
-	err := wait(ctx, settled)
+	err := fault.Wait(ctx, settled)
 	for n := 0; n < times && err == nil; n++ {
 		for _, k := range kinds {
 			from := time.Now()
@@ -84,7 +84,7 @@ func (r *rig) measure(ctx context.Context, kinds []string, times int) ([]Recover
 			}
 			windows[k] = append(windows[k], window{kind: k, from: from, till: time.Now()})
 			r.world.note("measured: %s", k)
-			if err = wait(ctx, settled); err != nil {
+			if err = fault.Wait(ctx, settled); err != nil {
 				break
 			}
 		}

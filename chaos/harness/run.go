@@ -280,7 +280,7 @@ func lastDue(jobs []checker.Job) time.Time {
 
 // settle waits until nothing is left, or the time for it is over; it returns what is left and how long that took.
 func (r *rig) settle(ctx context.Context, healed time.Time) (checker.Left, time.Duration, error) {
-	if err := wait(ctx, time.Until(healed)); err != nil {
+	if err := fault.Wait(ctx, time.Until(healed)); err != nil {
 		return checker.Left{}, 0, err
 	}
 	l, err := openLeftOf(r.world.storeURL(), r.nc)
@@ -299,7 +299,7 @@ func (r *rig) settle(ctx context.Context, healed time.Time) (checker.Left, time.
 		case err != nil && since > quiet:
 			return now, since, err
 		}
-		if err := wait(ctx, 200*time.Millisecond); err != nil {
+		if err := fault.Wait(ctx, 200*time.Millisecond); err != nil {
 			return now, since, err
 		}
 	}
