@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
 )
 
 // What a planner decided of a row long overdue, and what was never recorded, is decided again: by itself, and by whoever plans the shard after it.
@@ -96,4 +98,58 @@ func TestRowWhoseMarkFailedIsReadAgain(t *testing.T) {
 	if !from.Equal(due) {
 		t.Errorf("read again from %s, want %s", from, due)
 	}
+}
+
+// reads is a store that tells of each read of due rows.
+type reads struct {
+	store.Store
+	told chan read
+}
+
+type read struct{ from, until time.Time }
+
+func (s reads) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
+	if len(from) > 0 {
+		select {
+		case s.told <- read{from[0].From.DueAt, until}:
+		default: // nobody looks now
+		}
+	}
+	return s.Store.ReadDue(ctx, from, until, limit)
+}
+
+// A row that is put behind the place up to which the planner has read ahead is read before its time: a retry, the next occurrence of a quick series. Where its key is
+// told it is read at once; where nothing is told, by the look back of each second, which reaches as far ahead as the next one comes.
+func TestRowBehindTheReadAheadIsReadBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := reads{r.store, make(chan read, 1000)}
+	p := r.planner(s, nil)
+	r.owns(p)
+	back := 0
+	for back < 3 {
+		got := <-s.told
+		now := got.from.Add(lookBack) // of this read, or of the one before
+		if !now.Before(got.until) || got.until.Sub(now) > 10*time.Second {
+			continue // of all there is, or ahead
+		}
+		if ahead := got.until.Sub(now); ahead < p.cfg.MarkAhead+readEvery {
+			t.Fatalf("looked back, and only %s ahead", ahead)
+		}
+		back++
+	}
+	due := r.now().Add(2 * time.Second)
+	streams.NewNotifier(r.nc, quiet).Wake(0, &wirev1.Wake{Rows: []*wirev1.WakeRow{{RunId: make([]byte, 16), JobId: make([]byte, 16), DueAt: due.UnixMicro()}}})
+	await(t, "a read up to what was told", func() bool {
+		for {
+			select {
+			case got := <-s.told:
+				if got.until.Equal(due.Add(time.Microsecond)) {
+					return true
+				}
+			default:
+				return false
+			}
+		}
+	})
 }

@@ -92,6 +92,8 @@ type Planner struct {
 	owned     map[int32]*ownedShard
 	rescan    time.Time // rows at or after this were passed over for want of room
 
+	wokenUntil time.Time // rows up to this were told of by their keys, and have not been read
+
 	events    chan func()
 	nudges    chan struct{}
 	publisher *publisher

@@ -41,7 +41,7 @@ func (p *Planner) read() {
 			ahead = true
 		case <-p.nudges:
 		}
-		if err := p.readOverdue(); err != nil {
+		if err := p.readOverdue(ahead); err != nil {
 			p.readFailed(err)
 			continue
 		}
@@ -74,9 +74,21 @@ func ask[T any](p *Planner, f func() T) (T, bool) {
 }
 
 // readOverdue reads what should have been handed out already: rows whose wake was lost, that came back, that were committed late, or that waited for an owner.
-func (p *Planner) readOverdue() error {
+//
+// What falls due until the next of these reads is read with it each second: a row that was committed behind the forward cursor would else be found when it is late.
+func (p *Planner) readOverdue(each bool) error {
 	now := p.clock.Now()
+	until := now.Add(p.cfg.MarkAhead)
+	if each {
+		until = until.Add(readEvery)
+	}
 	cursors, ok := ask(p, func() []store.ShardCursor {
+		if horizon := now.Add(p.cfg.Horizon); p.wokenUntil.After(horizon) {
+			until = horizon // the rest is read in its time
+		} else if p.wokenUntil.After(until) {
+			until = p.wokenUntil.Add(time.Microsecond)
+		}
+		p.wokenUntil = time.Time{}
 		p.roomAgain()
 		p.unrecorded()
 		out := make([]store.ShardCursor, 0, len(p.owned))
@@ -93,7 +105,7 @@ func (p *Planner) readOverdue() error {
 	if !ok {
 		return nil
 	}
-	done, err := p.readPages(cursors, now.Add(p.cfg.MarkAhead))
+	done, err := p.readPages(cursors, until)
 	if err != nil {
 		return err
 	}

@@ -249,18 +249,25 @@ func (p *Planner) checkpoint(ctx context.Context) error {
 // onWake takes rows that were just committed. One that comes without its job is read from SQL.
 func (p *Planner) onWake(w *wirev1.Wake) {
 	rows := make([]store.DueRow, 0, len(w.Rows))
-	nudge := false
+	nudge, until := false, time.Time{}
 	for _, r := range w.Rows {
 		row, ok := streams.DecodeWake(r)
 		if ok {
 			rows = append(rows, row)
-		} else {
-			nudge = true
+			continue
+		}
+		nudge = true
+		if due := time.UnixMicro(r.DueAt).UTC(); due.After(until) {
+			until = due
 		}
 	}
 	p.do(func() {
 		p.merge(rows)
 		if nudge {
+			// The forward cursor has passed what is due soon: without this it would be found when it is due.
+			if until.After(p.wokenUntil) {
+				p.wokenUntil = until
+			}
 			p.nudge()
 		}
 	})

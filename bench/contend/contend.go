@@ -50,6 +50,12 @@ type Contender interface {
 	Close(ctx context.Context) error
 }
 
+// Reader is a contender that tells what became of jobs.
+type Reader interface {
+	// Read asks for the state of the run of the i-th job of those that were submitted one by one, counted round.
+	Read(ctx context.Context, i int) error
+}
+
 // Env is what there is for contenders.
 type Env struct {
 	// PostgresDSN is that of an empty database, RedisAddr host:port of an empty Redis; empty where the contender does not ask for it.
@@ -70,6 +76,8 @@ type Kind struct {
 	Postgres, Redis bool
 	// SubmitsOnly are contenders that differ from another one only in the way in; workloads where that does not matter leave them out.
 	SubmitsOnly bool
+	// Reads are contenders that are Readers too.
+	Reads bool
 	// Recurring are contenders that store series of their own.
 	Recurring bool
 
@@ -89,12 +97,12 @@ var Kinds = []Kind{
 	{
 		Name: "waterclock-postgres-rpc", Title: "Waterclock, PostgreSQL, over Connect",
 		Settings: "defaults, `waterclock server`; submits over Connect (HTTP/1.1, kept alive), jobs in a Go worker of the client's process",
-		Postgres: true, SubmitsOnly: true, open: openPostgresServer,
+		Postgres: true, SubmitsOnly: true, Reads: true, open: openPostgresServer,
 	},
 	{
 		Name: "waterclock-sqlite-rpc", Title: "Waterclock, SQLite, over Connect",
 		Settings:    "defaults, `waterclock server`; submits over Connect (HTTP/1.1, kept alive), jobs in a Go worker of the client's process",
-		SubmitsOnly: true, open: openSQLiteServer,
+		SubmitsOnly: true, Reads: true, open: openSQLiteServer,
 	},
 	{
 		Name: "river", Title: "River 0.51, PostgreSQL", Settings: riverSettings,

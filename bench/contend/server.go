@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -30,7 +31,11 @@ type served struct {
 	http      string
 	nc        *nats.Conn
 	jobs      waterclockv1connect.JobServiceClient
+	runs      waterclockv1connect.RunServiceClient
 	submitted atomic.Int64
+
+	mu  sync.Mutex
+	ids []string // of the jobs that were submitted one by one
 }
 
 func openPostgresServer(ctx context.Context, env Env) (Contender, error) {
@@ -62,7 +67,8 @@ func openServer(ctx context.Context, env Env, store string) (_ Contender, err er
 	// As many connections as there are clients: the standard library's two would be opened and closed all the time.
 	transport := &http.Transport{MaxIdleConns: maxClients, MaxIdleConnsPerHost: maxClients}
 	s.add(func(context.Context) error { transport.CloseIdleConnections(); return nil })
-	s.jobs = waterclockv1connect.NewJobServiceClient(&http.Client{Transport: transport}, s.http)
+	client := &http.Client{Transport: transport}
+	s.jobs, s.runs = waterclockv1connect.NewJobServiceClient(client, s.http), waterclockv1connect.NewRunServiceClient(client, s.http)
 	return s, nil
 }
 
@@ -121,7 +127,26 @@ func (s *served) start(ctx context.Context, env Env, store string) (string, erro
 
 func (s *served) Submit(ctx context.Context, j Job) error {
 	s.submitted.Add(1)
-	_, err := s.jobs.SubmitJob(ctx, connect.NewRequest(request(j)))
+	res, err := s.jobs.SubmitJob(ctx, connect.NewRequest(request(j)))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.ids = append(s.ids, res.Msg.GetJob().GetJobId())
+	s.mu.Unlock()
+	return nil
+}
+
+// Read implements Reader.
+func (s *served) Read(ctx context.Context, i int) error {
+	s.mu.Lock()
+	if len(s.ids) == 0 {
+		s.mu.Unlock()
+		return errors.New("nothing was submitted")
+	}
+	id := s.ids[i%len(s.ids)]
+	s.mu.Unlock()
+	_, err := s.runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: id}))
 	return err
 }
 

@@ -34,12 +34,20 @@ var (
 		},
 		"W7": slices.Concat([]column{{"fires", "fires", 0}, {"rate", "fires/s", 0}, {"missing", "missing", 0}, {"again", "twice", 0}}, lateness, cost),
 		"L":  lateness[:5],
+		"W8": {
+			{"rate", "reads/s", 0}, {"read_p50", "read p50 ms", 1}, {"read_p99", "p99 ms", 1}, {"read_max", "max ms", 1}, {"jobs_rate", "jobs/s beside", 0},
+			{"p50", "submit to start p50 ms", 1}, {"p99", "p99 ms", 1}, {"core", "% of a core, all", 0}, {"memory", "memory MiB", 0},
+		},
+		"W8b": {
+			{"runs", "runs", 0}, {"list_p50", "page p50 ms", 2}, {"list_max", "max ms", 2}, {"list_cpu", "CPU ms", 2}, {"failures_p50", "failures p50 ms", 2},
+			{"failures_max", "max ms", 2}, {"failures_cpu", "CPU ms", 2},
+		},
 		"W9": {
 			{"10000", "ms at 10⁴", 2}, {"100000", "10⁵", 2}, {"1000000", "10⁶", 2}, {"10000000", "10⁷", 2}, {"deleted", "after deletions", 2},
 			{"deleted_first", "the first after deletions", 2}, {"10000_cpu", "CPU ms at 10⁴", 2}, {"1000000_cpu", "at 10⁶", 2}, {"10000000_cpu", "at 10⁷", 2},
 			{"deleted_cpu", "after deletions", 2},
 		},
-		"F":  {{"rate", "jobs/s", 0}, cost[0], cost[1], cost[3], cost[4]},
+		"F": {{"rate", "jobs/s", 0}, cost[0], cost[1], cost[3], cost[4]},
 	}
 	// compared are the values that a second table sets against the reference.
 	compared = map[string][]column{
@@ -83,6 +91,9 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 }
 
 func (r *Report) table(b *strings.Builder, w *Workload) {
+	if !slices.ContainsFunc(r.Contenders, func(c Contender) bool { return r.has(w.Name, c.Name) }) {
+		return
+	}
 	cols := columns[w.Name]
 	fmt.Fprintf(b, "\n### %s: %s\n\n|", w.Name, w.Title)
 	for _, c := range cols {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/waterclock-io/waterclock/bench/contend"
 	"github.com/waterclock-io/waterclock/bench/work"
 	"github.com/waterclock-io/waterclock/bench/world"
@@ -46,7 +48,9 @@ type filler struct {
 	// fill adds rows due evenly between two times; empty deletes rows due before a time.
 	fill  func(ctx context.Context, n int, from, to time.Time) error
 	empty func(ctx context.Context, before time.Time) error
-	close func() error
+	// history adds runs of one job, a second apart from a time on.
+	history func(ctx context.Context, job uuid.UUID, runs int, from time.Time) error
+	close   func() error
 }
 
 // Stores are all of them.

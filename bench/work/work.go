@@ -47,22 +47,24 @@ type Task struct {
 type Workload struct {
 	Name, Title string
 	// SubmitsMatter: contenders that differ in their way in alone are worth measuring. Recurring: it is for contenders that are, alone.
-	SubmitsMatter, Recurring bool
+	// Reads is for those that can be read.
+	SubmitsMatter, Recurring, Reads bool
 
 	run func(ctx context.Context, t *Task, c contend.Contender) (Values, error)
 }
 
 // Workloads are all of them.
 var Workloads = []Workload{
-	{"W1", "single submits by 64 clients", true, false, singles},
-	{"W1b", "submits in batches of 1,000 by 4 clients", true, false, batches},
-	{"W2", "due jobs drained by one process", false, false, drain},
-	{"W3", "starts spread over time", false, false, spread},
-	{"W4", "jobs due at one instant, in four priorities", false, false, instant},
-	{"W5", "single submits by 64 clients and runs together, at the highest rate that holds", true, false, together},
-	{"W6", "idle with many jobs of tomorrow", true, false, idle},
-	{"W7", "recurring schedules", false, true, recurring},
-	{"L", "from the submit to the start of a lone job", true, false, lone},
+	{"W1", "single submits by 64 clients", true, false, false, singles},
+	{"W1b", "submits in batches of 1,000 by 4 clients", true, false, false, batches},
+	{"W2", "due jobs drained by one process", false, false, false, drain},
+	{"W3", "starts spread over time", false, false, false, spread},
+	{"W4", "jobs due at one instant, in four priorities", false, false, false, instant},
+	{"W5", "single submits by 64 clients and runs together, at the highest rate that holds", true, false, false, together},
+	{"W6", "idle with many jobs of tomorrow", true, false, false, idle},
+	{"W7", "recurring schedules", false, true, false, recurring},
+	{"W8", "reads of states, 10,000 a second, beside 1,000 jobs a second", true, false, true, reading},
+	{"L", "from the submit to the start of a lone job", true, false, false, lone},
 }
 
 // Find returns the workload of a name.

@@ -45,6 +45,7 @@ type plan struct {
 	sizes      work.Sizes
 	floorJobs  int
 	timers     int // of W9
+	history    int // of W8b
 	workloads  []string
 	contenders []string
 	repeat     int
@@ -59,15 +60,15 @@ type plan struct {
 
 // The sizes of the three forms.
 var (
-	fullSizes = plan{repeat: 3, floorJobs: 50_000, timers: 10_000_000, once: []string{scan.Workload}, limit: 5 * time.Minute, sizes: work.Sizes{
+	fullSizes = plan{repeat: 3, floorJobs: 50_000, timers: 10_000_000, history: 10_000_000, once: []string{scan.Workload, scan.PagesWorkload}, limit: 5 * time.Minute, sizes: work.Sizes{
 		Singles: 20_000, Batches: 50, Drain: 50_000, Spread: 10_000, Over: 20 * time.Second, Instant: 10_000, Probe: 5 * time.Second, Hold: 30 * time.Second,
 		Lone: 500, Idle: 100_000, Watch: 20 * time.Second, Series: 10_000, Fires: 6, Period: 10 * time.Second,
 	}}
-	shortSizes = plan{repeat: 2, once: []string{"W6", "W7", scan.Workload}, floorJobs: 20_000, timers: 1_000_000, limit: 2 * time.Minute, sizes: work.Sizes{
+	shortSizes = plan{repeat: 2, once: []string{"W6", "W7", scan.Workload, scan.PagesWorkload}, floorJobs: 20_000, timers: 1_000_000, history: 1_000_000, limit: 2 * time.Minute, sizes: work.Sizes{
 		Singles: 10_000, Batches: 20, Drain: 25_000, Spread: 2000, Over: 4 * time.Second, Instant: 10_000, Probe: 1500 * time.Millisecond, Hold: 4 * time.Second,
 		Lone: 100, Idle: 100_000, Watch: 10 * time.Second, Series: 2000, Fires: 3, Period: 2 * time.Second,
 	}}
-	tinySizes = plan{repeat: 1, floorJobs: 500, timers: 10_000, limit: time.Minute, sizes: work.Sizes{
+	tinySizes = plan{repeat: 1, floorJobs: 500, timers: 10_000, history: 10_000, limit: time.Minute, sizes: work.Sizes{
 		Singles: 300, Batches: 2, Drain: 300, Spread: 200, Over: time.Second, Instant: 200, Probe: 300 * time.Millisecond, Hold: 500 * time.Millisecond,
 		Lone: 20, Idle: 1000, Watch: time.Second, Series: 100, Fires: 2, Period: time.Second,
 	}}
@@ -101,6 +102,7 @@ func parse(args []string) (plan, error) {
 	flags.IntVar(&given.sizes.Fires, "fires", 0, "W7: fires of each")
 	flags.DurationVar(&given.sizes.Period, "period", 0, "W7: time between two fires of one")
 	flags.IntVar(&given.timers, "timers", 0, "W9: timers at most, 10000 times a power of ten")
+	flags.IntVar(&given.history, "history", 0, "W8b: runs in history")
 	flags.IntVar(&given.floorJobs, "floor-jobs", 0, "floors: jobs")
 	if err := flags.Parse(args); err != nil {
 		return plan{}, err
@@ -115,6 +117,7 @@ func parse(args []string) (plan, error) {
 	override(&p.repeat, given.repeat)
 	override(&p.floorJobs, given.floorJobs)
 	override(&p.timers, given.timers)
+	override(&p.history, given.history)
 	for to, by := range map[*int]int{
 		&p.sizes.Singles: given.sizes.Singles, &p.sizes.Batches: given.sizes.Batches, &p.sizes.Drain: given.sizes.Drain, &p.sizes.Spread: given.sizes.Spread,
 		&p.sizes.Instant: given.sizes.Instant, &p.sizes.Lone: given.sizes.Lone, &p.sizes.Idle: given.sizes.Idle, &p.sizes.Series: given.sizes.Series,
@@ -170,7 +173,7 @@ func workloadNames() []string {
 	for _, w := range work.Workloads {
 		out = append(out, w.Name)
 	}
-	return append(out, scan.Workload, floor.Workload)
+	return append(out, scan.PagesWorkload, scan.Workload, floor.Workload)
 }
 
 func contenderNames() []string {

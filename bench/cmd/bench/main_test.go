@@ -40,7 +40,7 @@ func TestTasksLeaveOutWhatDoesNotMatter(t *testing.T) {
 	for _, task := range (&bench{plan: p}).tasks() {
 		count[task.workload]++
 	}
-	want := map[string]int{"W1": 6, "W1b": 6, "W2": 4, "W3": 4, "W4": 4, "W5": 6, "W6": 6, "W7": 2, "L": 6, "W9": 2, "F": 6}
+	want := map[string]int{"W1": 6, "W1b": 6, "W2": 4, "W3": 4, "W4": 4, "W5": 6, "W6": 6, "W7": 2, "L": 6, "W8": 2, "W8b": 2, "W9": 2, "F": 6}
 	if diff := cmp.Diff(want, count); diff != "" {
 		t.Errorf("measures of each workload (-want +got):\n%s", diff)
 	}

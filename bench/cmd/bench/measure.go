@@ -25,6 +25,7 @@ type request struct {
 	Sizes     work.Sizes  `json:"sizes"`
 	FloorJobs int         `json:"floor_jobs"`
 	Timers    int         `json:"timers"`
+	History   int         `json:"history"`
 	// Database are the processes of the servers that the contender uses.
 	Database []int  `json:"database"`
 	Profile  string `json:"profile"`
@@ -61,10 +62,13 @@ func (r *request) values(ctx context.Context, meter *world.Meter) (work.Values, 
 		}
 		return f.Do(ctx, r.Env, meter, r.FloorJobs)
 	}
-	if r.Workload == scan.Workload {
+	if r.Workload == scan.Workload || r.Workload == scan.PagesWorkload {
 		s, err := scan.Find(r.Contender)
 		if err != nil {
 			return nil, err
+		}
+		if r.Workload == scan.PagesWorkload {
+			return s.Pages(ctx, r.Env, meter, r.History)
 		}
 		return s.Do(ctx, r.Env, meter, r.Timers)
 	}

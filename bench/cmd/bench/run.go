@@ -128,7 +128,7 @@ func (b *bench) tasks() []task {
 			}
 			continue
 		}
-		if name == scan.Workload {
+		if name == scan.Workload || name == scan.PagesWorkload {
 			for _, s := range scan.Stores {
 				if slices.Contains(b.plan.contenders, s.Name) {
 					out = append(out, task{workload: name, contender: s.Name, postgres: s.Postgres})
@@ -139,7 +139,7 @@ func (b *bench) tasks() []task {
 		for _, w := range work.Workloads {
 			for _, k := range contend.Kinds {
 				if w.Name == name && slices.Contains(b.plan.contenders, k.Name) && (w.SubmitsMatter || !k.SubmitsOnly) &&
-					(k.Recurring || !w.Recurring) {
+					(k.Recurring || !w.Recurring) && (k.Reads || !w.Reads) {
 					out = append(out, task{name, k.Name, k.Postgres, k.Redis})
 				}
 			}
@@ -183,17 +183,16 @@ func (b *bench) describe() {
 			b.report.Workloads = append(b.report.Workloads, report.Workload{Name: w.Name, Title: w.Title})
 		}
 	}
-	if slices.Contains(b.plan.workloads, scan.Workload) {
-		b.report.Workloads = append(b.report.Workloads, report.Workload{Name: scan.Workload, Title: scan.Title})
-	}
-	if slices.Contains(b.plan.workloads, floor.Workload) {
-		b.report.Workloads = append(b.report.Workloads, report.Workload{Name: floor.Workload, Title: floor.Title})
+	for _, w := range []report.Workload{{Name: scan.PagesWorkload, Title: scan.PagesTitle}, {Name: scan.Workload, Title: scan.Title}, {Name: floor.Workload, Title: floor.Title}} {
+		if slices.Contains(b.plan.workloads, w.Name) {
+			b.report.Workloads = append(b.report.Workloads, w)
+		}
 	}
 }
 
 // one makes one measure. What goes wrong in it is noted in the report; an error means that nothing more can be measured.
 func (b *bench) one(ctx context.Context, t task, repetition int) (err error) {
-	r := request{Workload: t.workload, Contender: t.contender, Sizes: b.plan.sizes, FloorJobs: b.plan.floorJobs, Timers: b.plan.timers}
+	r := request{Workload: t.workload, Contender: t.contender, Sizes: b.plan.sizes, FloorJobs: b.plan.floorJobs, Timers: b.plan.timers, History: b.plan.history}
 	r.Env.Binary = b.plan.binary
 	if r.Env.Dir, err = os.MkdirTemp("", "waterclock-bench-"); err != nil {
 		return err
@@ -224,7 +223,7 @@ func (b *bench) one(ctx context.Context, t task, repetition int) (err error) {
 		return context.Cause(ctx)
 	}
 	m := report.Measure{Workload: t.workload, Contender: t.contender, Repetition: repetition, Values: values}
-	said := fmt.Sprintf("rate %.0f/s, CPU %.3f s per 1,000, p50 %.1f ms, max %.1f ms", values["rate"], values["cpu"], values["p50"], values["max"])
+	said := inShort(values)
 	if err != nil {
 		m.Error = err.Error()
 		said = m.Error
@@ -232,6 +231,20 @@ func (b *bench) one(ctx context.Context, t task, repetition int) (err error) {
 	b.report.Measures = append(b.report.Measures, m)
 	fmt.Fprintf(os.Stderr, "bench: %d/%d %s %s (%s): %s\n", repetition, b.plan.repeat, t.workload, t.contender, time.Since(began).Round(100*time.Millisecond), said)
 	return nil
+}
+
+// inShort shows what there is of the values that most measures have.
+func inShort(v work.Values) string {
+	var out []string
+	for _, one := range []struct{ value, format string }{
+		{"rate", "%.0f/s"}, {"cpu", "CPU %.3f s per 1,000"}, {"core", "%.1f %% of a core"}, {"p50", "p50 %.1f ms"}, {"p99", "p99 %.1f ms"}, {"max", "max %.1f ms"},
+		{"list_max", "max %.1f ms of a page"}, {"growth", "grew by %.2f"},
+	} {
+		if n, ok := v[one.value]; ok {
+			out = append(out, fmt.Sprintf(one.format, n))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // ask has a process of its own measure.
