@@ -13,6 +13,7 @@ import (
 type flight struct {
 	timer      store.Timer
 	lane       *lane
+	late       bool // as its entry was
 	generation int64
 	publishBy  time.Time // server time; zero until published, and where another planner published it
 	started    bool
@@ -46,7 +47,7 @@ func (f *flights) remove(fl *flight) {
 		heap.Remove(&f.order, fl.index)
 	}
 	if !fl.started {
-		fl.lane.queued--
+		fl.lane.dequeue(fl.late)
 		fl.started = true
 	}
 }
@@ -54,7 +55,7 @@ func (f *flights) remove(fl *flight) {
 // begun notes that an executor works on it: it does not count against its lane's limit any more.
 func (f *flights) begun(fl *flight) {
 	if !fl.started {
-		fl.lane.queued--
+		fl.lane.dequeue(fl.late)
 		fl.started = true
 	}
 }

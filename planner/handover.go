@@ -89,12 +89,12 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 	for i, e := range batch {
 		p.board.forget(e.row.RunID)
 		if err != nil || results[i] == store.MarkStale {
-			e.lane.queued--
+			e.lane.dequeue(e.late)
 			p.readAgain(e.row.TimerKey)
 			continue
 		}
 		if results[i] == store.MarkOverlaps {
-			e.lane.queued--
+			e.lane.dequeue(e.late)
 			if waitsForItsTurn(&e.row, p.clock.Now()) {
 				p.readAgain(e.row.TimerKey)
 				again = true
@@ -109,11 +109,11 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		if w, ok := p.withdrawn[t.RunID]; ok && w.dispatch >= t.Dispatch {
 			// Cancelled, or paused, while its mark was under way.
 			delete(p.withdrawn, t.RunID)
-			e.lane.queued--
+			e.lane.dequeue(e.late)
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
 			continue
 		}
-		p.flights.add(&flight{timer: t, lane: e.lane, generation: generation, check: check, publishBy: limits[i]})
+		p.flights.add(&flight{timer: t, lane: e.lane, late: e.late, generation: generation, check: check, publishBy: limits[i]})
 		p.publisher.add(&departure{row: &e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
 		if t.Recurring {
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})

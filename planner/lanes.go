@@ -16,8 +16,16 @@ import (
 type entry struct {
 	row   store.DueRow
 	lane  *lane
-	index int // in the heap of what is to come; -1 = not there
+	index int  // in the heap of what is to come; -1 = not there
+	late  bool // part of a backlog: see lateAfter
 }
+
+// A backlog, of SQL or of all executors having been away, is worked off beside what falls due meanwhile and not before it: what is over its time for longer than
+// lateAfter takes turns with the rest of its namespace, and at most lateMost of it wait for an executor in one lane, where nothing overtakes them.
+const (
+	lateAfter = 10 * time.Second
+	lateMost  = 512
+)
 
 // upcoming is a heap of rows by due time, and by priority among those due at one instant.
 type upcoming []*entry
@@ -92,47 +100,99 @@ func (f *fifo) remove(e *entry) bool {
 // lane holds what is ready for one queue at one priority. Namespaces of a shared queue take turns, so that one's flood does not hold up another's run.
 type lane struct {
 	streams.Lane
-	turns []string
+	turns []turn
 	turn  int
-	ready map[string]*fifo
+	ready map[turn]*fifo
 	count int // ready, over all namespaces
-	// queued counts hand-overs that no executor has begun yet: marked, or about to be.
-	queued int
+	late  int // of them, late
+	// queued counts hand-overs that no executor has begun yet: marked, or about to be; queuedLate those of them that were late.
+	queued     int
+	queuedLate int
 	// held are rows whose kind no executor of the queue offers now, by kind.
 	held map[string]*fifo
 }
 
-func newLane(l streams.Lane) *lane {
-	return &lane{Lane: l, ready: map[string]*fifo{}, held: map[string]*fifo{}}
+// turn is whose rows come next: those of a namespace, its backlog apart.
+type turn struct {
+	namespace string
+	late      bool
 }
+
+func newLane(l streams.Lane) *lane {
+	return &lane{Lane: l, ready: map[turn]*fifo{}, held: map[string]*fifo{}}
+}
+
+func (e *entry) turn() turn { return turn{e.row.Namespace, e.late} }
 
 func (l *lane) push(e *entry) {
-	f := l.ready[e.row.Namespace]
+	f := l.ready[e.turn()]
 	if f == nil {
 		f = &fifo{}
-		l.ready[e.row.Namespace] = f
-		l.turns = append(l.turns, e.row.Namespace)
+		l.ready[e.turn()] = f
+		l.turns = append(l.turns, e.turn())
 	}
 	f.push(e)
-	l.count++
+	l.counted(e, 1)
 }
 
-// pop returns the next row, of the namespace whose turn it is. A namespace without rows leaves the round.
+func (l *lane) counted(e *entry, n int) {
+	l.count += n
+	if e.late {
+		l.late += n
+	}
+}
+
+// full tells whether there is no room for one more row: a backlog leaves as much for what falls due meanwhile as it takes itself.
+func (l *lane) full(e *entry, limit int) bool {
+	if e.late {
+		return l.late+l.heldCount() >= limit
+	}
+	return l.count-l.late+l.heldCount() >= limit
+}
+
+// blocked tells whether nothing of the lane may be handed out now.
+func (l *lane) blocked(limit int) bool {
+	return l.queued >= limit || l.count == 0 || (l.count == l.late && l.queuedLate >= lateMost)
+}
+
+// pop returns the next row of whose turn it is, and counts it as queued; nil where there is none that may go. Who has no rows leaves the round.
 func (l *lane) pop() *entry {
-	for len(l.turns) > 0 {
+	for passed := 0; passed < len(l.turns); {
 		l.turn %= len(l.turns)
-		ns := l.turns[l.turn]
-		f := l.ready[ns]
+		t := l.turns[l.turn]
+		f := l.ready[t]
 		if f.empty() {
-			delete(l.ready, ns)
+			delete(l.ready, t)
 			l.turns = append(l.turns[:l.turn], l.turns[l.turn+1:]...)
 			continue
 		}
 		l.turn++
-		l.count--
-		return f.pop()
+		if t.late && l.queuedLate >= lateMost {
+			passed++
+			continue
+		}
+		e := f.pop()
+		l.counted(e, -1)
+		l.enqueue(t.late)
+		return e
 	}
 	return nil
+}
+
+// enqueue counts a hand-over that no executor has begun yet.
+func (l *lane) enqueue(late bool) {
+	l.queued++
+	if late {
+		l.queuedLate++
+	}
+}
+
+// dequeue is for one that has begun, or is no more.
+func (l *lane) dequeue(late bool) {
+	l.queued--
+	if late {
+		l.queuedLate--
+	}
 }
 
 func (l *lane) hold(e *entry) {
@@ -146,8 +206,8 @@ func (l *lane) hold(e *entry) {
 
 // remove takes out a row that is ready or held; false where it is neither.
 func (l *lane) remove(e *entry) bool {
-	if f := l.ready[e.row.Namespace]; f != nil && f.remove(e) {
-		l.count--
+	if f := l.ready[e.turn()]; f != nil && f.remove(e) {
+		l.counted(e, -1)
 		return true
 	}
 	f := l.held[e.row.Kind]
@@ -243,17 +303,16 @@ func (b *board) take(n, limit int) []*entry {
 		for len(out) < n && len(lanes) > 0 && blocked < len(lanes) {
 			b.turn++
 			l := lanes[b.turn%len(lanes)]
-			if l.count == 0 || l.queued >= limit {
+			if l.blocked(limit) {
 				blocked++
 				continue
 			}
 			blocked = 0
 			// A handful per turn: as fair, and cheaper than one.
 			for range 16 {
-				if len(out) == n || l.count == 0 || l.queued >= limit {
+				if len(out) == n || l.blocked(limit) {
 					break
 				}
-				l.queued++
 				out = append(out, l.pop())
 			}
 		}

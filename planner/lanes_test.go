@@ -168,6 +168,7 @@ func TestLaneCounts(t *testing.T) {
 				b.add(r)
 			case 2:
 				if e := b.popDue(noon); e != nil {
+					e.late = rapid.Bool().Draw(t, "late")
 					if e.row.Kind == "l" {
 						e.lane.hold(e)
 					} else {
@@ -191,12 +192,15 @@ func TestLaneCounts(t *testing.T) {
 			}
 			inLanes := 0
 			for _, l := range b.lanes {
-				n := 0
-				for _, f := range l.ready {
+				n, late := 0, 0
+				for whose, f := range l.ready {
 					n += f.len()
+					if whose.late {
+						late += f.len()
+					}
 				}
-				if n != l.count {
-					t.Fatalf("lane %s counts %d, and has %d", l.Lane, l.count, n)
+				if n != l.count || late != l.late {
+					t.Fatalf("lane %s counts %d, %d late, and has %d, %d late", l.Lane, l.count, l.late, n, late)
 				}
 				inLanes += n + l.heldCount()
 			}
@@ -329,4 +333,43 @@ func pick(t *rapid.T, ids []uuid.UUID) uuid.UUID {
 		return uuid.Nil
 	}
 	return rapid.SampledFrom(ids).Draw(t, "run")
+}
+
+// A backlog is worked off beside what falls due meanwhile: they take turns, and however long the backlog, only so much of it stands in the way.
+func TestBacklogDoesNotHoldUpWhatFallsDue(t *testing.T) {
+	t.Parallel()
+	b := newBoard()
+	put := func(n int, late bool) {
+		for range n {
+			e := &entry{row: some(nil), late: late, index: -1}
+			e.lane = b.lane(laneOf(&e.row.Timer))
+			e.lane.push(e)
+		}
+	}
+	put(5*lateMost, true)
+	put(10, false)
+	fresh := 0
+	for _, e := range b.take(20, 1<<20) {
+		if !e.late {
+			fresh++
+		}
+	}
+	if fresh != 10 {
+		t.Errorf("of the first 20 handed out %d are of what fell due meanwhile, want 10", fresh)
+	}
+	if n := len(b.take(1<<20, 1<<20)); n != lateMost-10 {
+		t.Errorf("%d more of the backlog are handed out, want %d", n, lateMost-10)
+	}
+	put(3, false)
+	if got := b.take(1<<20, 1<<20); len(got) != 3 {
+		t.Errorf("with the backlog at its bound %d go, want the 3 that fall due", len(got))
+	}
+	// As executors begin, more of it goes.
+	l := b.lane(laneOf(&(&entry{row: some(nil)}).row.Timer))
+	for range 100 {
+		l.dequeue(true)
+	}
+	if n := len(b.take(1<<20, 1<<20)); n != 100 {
+		t.Errorf("%d follow the 100 that have begun", n)
+	}
 }

@@ -343,12 +343,13 @@ func (p *Planner) nextPlan() time.Duration {
 // ready decides on a row whose time comes, and puts it where it belongs.
 func (p *Planner) ready(e *entry, now time.Time) {
 	d := decide(&e.row, now)
+	e.late = now.Sub(e.row.DueAt) > lateAfter
 	switch {
 	case d.verdict == verdictSkip:
 		p.skip(e, d)
 	case d.verdict == verdictFail:
 		p.fail(e, d)
-	case e.lane.count+e.lane.heldCount() >= 2*p.cfg.LaneLimit:
+	case e.lane.full(e, 2*p.cfg.LaneLimit):
 		p.passOver(e)
 	case !p.registry.Offers(e.lane.Namespace, e.lane.Queue, e.row.Kind):
 		e.lane.hold(e)

@@ -190,7 +190,7 @@ func (p *Planner) loadFlights(shard int32) {
 					continue
 				}
 				l := p.board.lane(laneOf(&t))
-				l.queued++
+				l.enqueue(false)
 				// By then executors have had time to answer the roll call, and what was published in the last moments to be stored.
 				wait := max(t.DispatchedAt.Add(publishWithin+time.Second).Sub(p.clock.Now()), time.Second)
 				p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})

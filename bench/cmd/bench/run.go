@@ -53,24 +53,30 @@ func run(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	b.describe()
+	// What was measured before something ended it is worth showing too.
+	err = b.measure(ctx)
+	b.report.Took, b.report.Machine.LoadAfter = time.Since(b.report.Begun), report.Load()
+	return errors.Join(err, write(&b.report, p))
+}
+
+// measure measures everything, in turns.
+func (b *bench) measure(ctx context.Context) error {
 	tasks := b.tasks()
-	for repetition := 1; repetition <= p.repeat; repetition++ {
-		for _, w := range p.workloads {
-			if repetition > 1 && slices.Contains(p.once, w) {
+	for repetition := 1; repetition <= b.plan.repeat; repetition++ {
+		for _, w := range b.plan.workloads {
+			if repetition > 1 && slices.Contains(b.plan.once, w) {
 				continue
 			}
-			// In turns, and each time another one is the first.
 			turn := slices.DeleteFunc(slices.Clone(tasks), func(t task) bool { return t.workload != w })
 			for i := range turn {
-				t := turn[(i+repetition-1)%len(turn)]
-				if err := b.one(ctx, t, repetition); err != nil {
+				// Each time another one is the first.
+				if err := b.one(ctx, turn[(i+repetition-1)%len(turn)], repetition); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	b.report.Took, b.report.Machine.LoadAfter = time.Since(b.report.Begun), report.Load()
-	return write(&b.report, p)
+	return nil
 }
 
 // start starts the servers that somebody needs.
