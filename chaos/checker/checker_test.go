@@ -160,7 +160,7 @@ func TestStartsOutOfReachAreExcused(t *testing.T) {
 		excused    int
 	}{
 		{Window{at(1.5), at(4)}, 0, 1},
-		{Window{at(1.5), at(0.9)}, 1, 0},
+		{Window{at(-9), at(-6)}, 1, 0}, // over long before
 		{Window{at(4.5), at(9)}, 1, 0}, // began long after the answer
 	} {
 		h := clean()

@@ -95,10 +95,11 @@ func (c *check) holds(j *Job) {
 	}
 }
 
-// unreachable tells whether NATS was in trouble from about the answer to a change until a start: what was handed out before may have been out of reach.
+// unreachable tells whether NATS was in trouble from about the answer to a change until a start, or has recovered from it just before: what was handed out before may
+// have been out of reach.
 func unreachable(h *History, answered, start time.Time) bool {
 	return slices.ContainsFunc(merged(slices.Clone(h.Unreachable)), func(w Window) bool {
-		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Heartbeat))
+		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Recovery))
 	})
 }
 

@@ -90,9 +90,10 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 		return nil, err
 	}
 	gone := time.Now()
+	valid := checker.Job{Number: -1, MaxAttempts: 1, Schedule: schedule.Schedule{Kind: schedule.Once, At: gone.Add(time.Hour)}}
 	for n := 0; time.Since(gone) < away; n++ {
 		begun := time.Now()
-		_, err := c.jobs.SubmitJob(ctx, connect.NewRequest(&waterclockv1.SubmitJobRequest{IdempotencyKey: fmt.Sprintf("refused-%d", n), Spec: c.maker.spec(checker.Job{Number: -1}, work{})}))
+		_, err := c.jobs.SubmitJob(ctx, connect.NewRequest(&waterclockv1.SubmitJobRequest{IdempotencyKey: fmt.Sprintf("refused-%d", n), Spec: c.maker.spec(valid, work{file: r.file, child: r.o.Child})}))
 		took := time.Since(begun)
 		switch {
 		case ctx.Err() != nil:
