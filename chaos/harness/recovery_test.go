@@ -13,7 +13,9 @@ import (
 
 func TestRecoveryIsMeasuredFromTheFault(t *testing.T) {
 	t.Parallel()
-	at := func(seconds float64) time.Time { return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second))) }
+	at := func(seconds float64) time.Time {
+		return time.Unix(1000, 0).Add(time.Duration(seconds * float64(time.Second)))
+	}
 	job := func(number int, due, asked, given float64) sent {
 		return sent{number: number, due: at(due), asked: at(asked), given: at(given)}
 	}
