@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
@@ -152,4 +153,39 @@ func TestRowBehindTheReadAheadIsReadBeforeItsTime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A hand-over that another planner made while this one was believed gone, and came back to its shard before it noticed, is looked after.
+func TestHandOversOfAnInterludeAreFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.owns(p)
+	handOut := func() uuid.UUID {
+		t.Helper()
+		due := r.now().Add(time.Hour) // so that this planner has not read it
+		row := r.submit(r.now(), r.job(due, nil))[0]
+		results, err := r.store.MarkDispatched(t.Context(), store.Mark{ID: 1, Generation: 1, Items: []store.MarkItem{{
+			Key: row.TimerKey, Version: row.Version, JobID: row.JobID, ScheduledAt: row.ScheduledAt,
+		}}})
+		check(t, err)
+		if results[0] != store.MarkDone {
+			t.Fatalf("the mark: %v", results)
+		}
+		return row.RunID
+	}
+	known := func(run uuid.UUID) bool {
+		yes, _ := ask(p, func() bool { return p.flights.byRun[run] != nil })
+		return yes
+	}
+	run := handOut()
+	p.do(func() {
+		s := p.owned[0].Shard
+		s.Epoch++
+		p.own([]store.Shard{s})
+	})
+	await(t, "the hand-over is known after the shard has come back", func() bool { return known(run) })
+	run = handOut()
+	p.recount()
+	await(t, "the hand-over is known after a recount", func() bool { return known(run) })
 }

@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"hash/fnv"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -125,7 +126,12 @@ func (p *Planner) own(shards []store.Shard) {
 	for _, s := range shards {
 		keep[s.ID] = true
 		if o := p.owned[s.ID]; o != nil {
-			o.Epoch = s.Epoch
+			if o.Epoch != s.Epoch {
+				// Another has planned it meanwhile, and handed out what this planner knows nothing of.
+				o.Epoch = s.Epoch
+				o.readFrom(s.Checkpoint)
+				go p.loadFlights(s.ID)
+			}
 			continue
 		}
 		changed++
@@ -160,6 +166,14 @@ func (p *Planner) own(shards []store.Shard) {
 		p.nudge()
 	}
 	p.cfg.Metrics.shards.Set(float64(len(p.owned)))
+}
+
+// recount loads the in-flight rows of each shard again: one that nobody here knows of would be looked after by nobody.
+func (p *Planner) recount() {
+	shards, _ := ask(p, func() []int32 { return slices.Sorted(maps.Keys(p.owned)) })
+	for _, s := range shards {
+		p.loadFlights(s)
+	}
 }
 
 // loadFlights finds what another planner, or this one before a restart, had handed out.

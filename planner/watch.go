@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +18,7 @@ const (
 	watchEvery   = 500 * time.Millisecond
 	watchMost    = 500 // looks per round
 	measureEvery = 10  // rounds between two measurements of the lanes
+	recountEvery = 40  // rounds between two looks for hand-overs that this planner does not know
 	watchLooks   = 200 // of them, how many may ask JetStream for a message
 )
 
@@ -112,6 +114,7 @@ func (p *Planner) forgetWithdrawn() {
 func (p *Planner) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	var counting atomic.Bool
 	for n := 0; ; n++ {
 		select {
 		case <-p.life.Done():
@@ -121,6 +124,12 @@ func (p *Planner) watch() {
 		if n%measureEvery == 0 {
 			p.do(p.measure)
 			p.do(p.forgetWithdrawn)
+		}
+		if n%recountEvery == recountEvery-1 && !counting.Swap(true) {
+			go func() {
+				defer counting.Store(false)
+				p.recount()
+			}()
 		}
 		flights, ok := ask(p, func() []*flight {
 			now := time.Now()

@@ -13,8 +13,10 @@ func TestStores(t *testing.T) {
 	t.Parallel()
 	for _, s := range Stores {
 		for name, measure := range map[string]func(env contend.Env, m *world.Meter) (work.Values, error){
-			"scan":  func(env contend.Env, m *world.Meter) (work.Values, error) { return s.Do(t.Context(), env, m, first) },
-			"pages": func(env contend.Env, m *world.Meter) (work.Values, error) { return s.Pages(t.Context(), env, m, 10*failedOf*pageSize/2) },
+			"scan": func(env contend.Env, m *world.Meter) (work.Values, error) { return s.Do(t.Context(), env, m, first) },
+			"pages": func(env contend.Env, m *world.Meter) (work.Values, error) {
+				return s.Pages(t.Context(), env, m, 10*failedOf*pageSize/2)
+			},
 		} {
 			t.Run(s.Name+" "+name, func(t *testing.T) {
 				t.Parallel()

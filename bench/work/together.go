@@ -49,6 +49,9 @@ func together(ctx context.Context, t *Task, c contend.Contender) (Values, error)
 	if err != nil {
 		return nil, err
 	}
+	if through == 0 {
+		return nil, fmt.Errorf("nothing went through in %s", t.Sizes.Probe)
+	}
 	rate := ladder(through)
 	for _, rungs := range down {
 		v, held, err := hold(ctx, t, c, &b, next, rate)
@@ -118,7 +121,7 @@ func probe(ctx context.Context, c contend.Contender, b *book, d time.Duration) (
 
 // hold submits at a rate and tells whether it held.
 func hold(ctx context.Context, t *Task, c contend.Contender, b *book, base uint64, rate float64) (Values, bool, error) {
-	n := int(rate * t.Sizes.Hold.Seconds())
+	n := max(1, int(rate*t.Sizes.Hold.Seconds()))
 	tally := newTally(base, n)
 	b.now.Store(tally)
 	asked := make([]time.Time, n)
