@@ -136,7 +136,7 @@ func (e *Executor) open(d streams.Delivery) *attempt {
 	}
 	a := &attempt{e: e, raw: m, since: d.Since, msg: msg, run: uuid.UUID(msg.RunId)}
 	a.started.store(received)
-	a.lease.store(e.trips.before.load())
+	a.lease.store(d.Leased)
 	a.beatAt.store(received)
 	// Database time is that of NATS plus what lay between the planner's clock and NATS's when the message was stored.
 	a.offset = time.UnixMicro(msg.PublishedAt).Sub(meta.Timestamp)
@@ -192,7 +192,7 @@ func (a *attempt) older() bool {
 	if err != nil {
 		return true
 	}
-	_, older := a.e.trips.older(meta.Timestamp, a.msg.Server, a.since)
+	_, older := a.e.clock.older(meta.Timestamp, a.msg.Server, a.since)
 	return older
 }
 
@@ -204,7 +204,7 @@ func (a *attempt) settle() {
 		a.drop()
 		return
 	}
-	if wait, _ := a.e.trips.older(meta.Timestamp, a.msg.Server, a.since); wait > 0 {
+	if wait, _ := a.e.clock.older(meta.Timestamp, a.msg.Server, a.since); wait > 0 {
 		t := time.NewTimer(wait)
 		defer t.Stop()
 		select {
@@ -234,6 +234,10 @@ func (a *attempt) execute() {
 	limit, cause := time.Duration(msg.AttemptTimeout)*time.Microsecond, ErrTimeout
 	if left := time.Duration(msg.DeadlineLeft) * time.Microsecond; left > 0 && left < limit {
 		limit, cause = left, ErrDeadline
+	}
+	if !time.Now().Before(a.fenceAt()) {
+		a.drop() // this process slept since it was received: another may be at it
+		return
 	}
 	run := &Run{
 		JobID: uuid.UUID(msg.JobId), ID: a.run, Namespace: msg.Namespace, Name: msg.Name, Kind: msg.Kind, Queue: msg.Queue, Priority: msg.Priority,
@@ -378,7 +382,7 @@ func (a *attempt) forget() {
 
 // dbTime puts a moment of this process into database time.
 func (a *attempt) dbTime(at time.Time) time.Time {
-	return a.e.trips.serverTime(at).Add(a.offset).Round(0)
+	return a.e.clock.serverTime(at).Add(a.offset).Round(0)
 }
 
 func (a *attempt) fenceAt() time.Time {

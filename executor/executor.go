@@ -53,8 +53,8 @@ type Lease struct {
 	Margin time.Duration
 }
 
-// Most is what Beat and Margin together must stay below: AckWait less two round trips, to which it is known when a lease began.
-func (l Lease) Most() time.Duration { return l.AckWait - 2*tripEvery(l.AckWait) }
+// Most is what Beat and Margin together must stay below: AckWait less the time between two markers, to which it is known when a lease began, with one to spare.
+func (l Lease) Most() time.Duration { return l.AckWait - 2*streams.MarkEvery(l.AckWait) }
 
 // Blobs keeps what is too large for history.
 type Blobs interface {
@@ -144,7 +144,7 @@ type Executor struct {
 	window *streams.Window
 	outbox *outbox
 	notify *streams.Notifier
-	trips  trips
+	clock  serverClock
 
 	mu       sync.Mutex
 	attempts map[heldKey]*attempt
@@ -236,7 +236,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	e.beat()
 	e.loops.Go(e.outbox.run)
 	e.loops.Go(e.keepLeases)
-	e.loops.Go(func() { e.trips.run(e.life, e.cfg.Conn, e.js, e.currentRuns, tripEvery(e.cfg.Lease.AckWait)) })
+	e.loops.Go(func() { e.clock.run(e.life, e.js, e.currentRuns) })
 	back := e.cfg.Conn.StatusChanged(nats.CONNECTED)
 	e.loops.Go(func() { e.followConnection(back) })
 	e.loops.Go(e.sayHello)
@@ -256,7 +256,7 @@ func (e *Executor) join(ctx context.Context) (streams.Runs, error) {
 		runs, err := streams.Discover(one, e.js)
 		cancel()
 		if err == nil {
-			err = e.trips.begin(ctx, e.cfg.Conn, e.js, runs)
+			err = e.clock.begin(ctx, e.cfg.Conn, e.js, runs)
 		}
 		if err == nil {
 			err = e.pull(ctx, runs)
@@ -374,7 +374,7 @@ func (e *Executor) reconnected() {
 	e.mu.Lock()
 	p := e.puller
 	e.mu.Unlock()
-	e.trips.reconnected(e.cfg.Conn)
+	e.clock.reconnected(e.cfg.Conn)
 	if p != nil {
 		p.Reset()
 	}

@@ -157,13 +157,3 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 }
-
-func TestLeaseBeginsBeforeTheLastTrip(t *testing.T) {
-	t.Parallel()
-	// A delivery that arrived before the last trip was completed may be looked at after it.
-	for _, ackWait := range []time.Duration{2 * time.Second, DefaultAckWait, 10 * time.Minute} {
-		if every := tripEvery(ackWait); every < 50*time.Millisecond || every > time.Second || 2*every > ackWait/4 {
-			t.Errorf("lease of %s, a trip every %s", ackWait, every)
-		}
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ type Delivery struct {
 	*nats.Msg
 	// Since is when the consumer was made, by the server's clock: what was stored before may have been delivered by the one before it, and forgotten with that.
 	Since time.Time
+	// Leased is a moment of this machine's clock before which the server cannot have sent it, so the earliest at which its lease began, whatever this process slept
+	// or left lying since.
+	Leased time.Time
 }
 
 // The rhythm of a Puller.
@@ -55,7 +59,8 @@ const (
 	parkSlack    = 3 * time.Second // past this after its expiry a pull that got no answer is given up
 	maxParked    = 64              // credits parked on one lane
 	probeLinger  = time.Millisecond
-	bottomEvery  = 8 // after so many rounds that did not come to the lowest lane, one begins there
+	markersMost  = 1000 // that have not come back
+	bottomEvery  = 8    // after so many rounds that did not come to the lowest lane, one begins there
 	idleConsumer = time.Hour
 	retryGone    = 500 * time.Millisecond
 )
@@ -76,7 +81,11 @@ type Puller struct {
 	prefix string
 	lanes  []*lane
 
-	free     int // slots that neither work nor are promised
+	// Markers are messages of this puller to itself, through the server and in line with the deliveries: what comes behind one was sent after it was.
+	markers  []time.Time // when those were sent that have not come back, the first being number marked
+	marked   uint64
+	leased   time.Time // when the last was sent that has come back; zero before the first
+	free     int       // slots that neither work nor are promised
 	held     []heldMsg
 	probing  int // index of the lane that is asked; -1 = none
 	found    bool
@@ -175,8 +184,13 @@ func (p *Puller) run(sub *nats.Subscription) {
 	defer close(p.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	marker := time.NewTicker(MarkEvery(p.cfg.AckWait))
+	defer marker.Stop()
+	p.mark()
 	for {
 		select {
+		case <-marker.C:
+			p.mark()
 		case <-p.stop:
 			p.drain(sub)
 			return
@@ -194,9 +208,38 @@ func (p *Puller) run(sub *nats.Subscription) {
 		case <-timer.C:
 		}
 		p.takeMore()
-		p.act()
+		if !p.leased.IsZero() {
+			p.act()
+		}
 		timer.Reset(p.nextWake())
 	}
+}
+
+// MarkEvery is the time between two markers: how far Delivery.Leased may be too early. It is short against the lease, of which that much is lost.
+func MarkEvery(ackWait time.Duration) time.Duration {
+	return min(max(ackWait/20, 50*time.Millisecond), time.Second)
+}
+
+// mark sends a marker. One that is lost with its connection makes leases seem older than they are, until the next comes.
+func (p *Puller) mark() {
+	if len(p.markers) == markersMost {
+		p.markers, p.marked = p.markers[:0], p.marked+markersMost
+	}
+	sent := time.Now()
+	if p.nc.Publish(p.prefix+"t", strconv.AppendUint(nil, p.marked+uint64(len(p.markers)), 10)) == nil {
+		p.markers = append(p.markers, sent)
+	}
+}
+
+// onMarker takes a marker that has come back.
+func (p *Puller) onMarker(m *nats.Msg) {
+	n, err := strconv.ParseUint(string(m.Data), 10, 64)
+	if err != nil || n < p.marked || n-p.marked >= uint64(len(p.markers)) {
+		return // given up
+	}
+	back := n - p.marked
+	p.leased = p.markers[back]
+	p.markers, p.marked = slices.Delete(p.markers, 0, int(back)+1), n+1 //nolint:gosec // fewer than markersMost
 }
 
 // takeMore takes what waits already, so that decisions see all of it.
@@ -261,6 +304,10 @@ func (p *Puller) take(m *nats.Msg) {
 		p.held = append(p.held, heldMsg{msg: p.delivery(m, l), priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
 		return
 	}
+	if m.Subject == p.prefix+"t" {
+		p.onMarker(m)
+		return
+	}
 	p.onStatus(m)
 }
 
@@ -269,11 +316,11 @@ func (p *Puller) delivery(m *nats.Msg, l *lane) Delivery {
 	meta, err := m.Metadata()
 	switch {
 	case err != nil:
-		return Delivery{m, time.Time{}} // whoever opens it will see
+		return Delivery{m, time.Time{}, p.leased} // whoever opens it will see
 	case l == nil || meta.Consumer != l.name:
-		return Delivery{m, meta.Timestamp.Add(time.Hour)}
+		return Delivery{m, meta.Timestamp.Add(time.Hour), p.leased}
 	}
-	return Delivery{m, l.created}
+	return Delivery{m, l.created, p.leased}
 }
 
 func (p *Puller) laneOf(subject string, prio job.Priority) *lane {

@@ -370,6 +370,59 @@ func TestDeliveryOfAYoungerConsumerSaysSo(t *testing.T) {
 	}
 }
 
+// However long a delivery lies in this process, its lease began no later than it arrived: markers that came behind it say nothing of it.
+func TestLeaseOfADeliveryThatLayAround(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	held, going := make(chan struct{}), make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(going) })
+	var once sync.Once
+	nc := r.connect()
+	markers := make(chan struct{}, 1000)
+	p := r.puller(nc, runs, func(c *PullConfig) {
+		c.Slots, c.AckWait = 8, time.Second
+		deliver := c.Deliver
+		c.Deliver = func(d Delivery) {
+			deliver(d)
+			once.Do(func() { // the puller stands still, as in a process that gets no processor
+				close(held)
+				<-going
+			})
+		}
+	})
+	t.Cleanup(goOn) // before it is stopped
+	r.parked(runs, job.Priorities[:]...)
+	sub, err := nc.Subscribe(p.prefix+"t", func(*nats.Msg) { markers <- struct{}{} })
+	check(t, err)
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
+	before := time.Now()
+	r.publish(laneA)
+	<-held
+	receive(t, "the first run", p.work)
+	r.publish(laneA)
+	await(t, "the second run is on its way", func() bool {
+		info, err := findConsumer(t.Context(), r.js, runs.Name, laneA)
+		return err == nil && info.NumPending == 0 && info.NumAckPending == 2
+	})
+	check(t, nc.Flush()) // what was sent has arrived
+	arrived := time.Now()
+	for len(markers) > 0 {
+		<-markers
+	}
+	await(t, "time passes", func() bool { return time.Since(arrived) > 300*time.Millisecond })
+	goOn()
+	d := receive(t, "the second run", p.work)
+	if !d.Leased.Before(arrived) || d.Leased.Before(before.Add(-2*time.Second)) {
+		t.Errorf("its lease began %s after it had arrived", d.Leased.Sub(arrived))
+	}
+	receive(t, "a marker", markers) // they go on
+	id := r.publish(laneA)
+	if d = receive(t, "the third run", p.work); idOf(t, d) != id || time.Since(d.Leased) > 10*time.Second {
+		t.Errorf("%s, its lease began at %s", idOf(t, d), d.Leased)
+	}
+}
+
 func TestStreamThatIsDeletedIsTold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
