@@ -94,8 +94,10 @@ func TestAnswerToThePublishIsLost(t *testing.T) {
 	r.recorder()
 	r.owns(p)
 	now := r.now()
-	timers := r.submit(now, r.job(now.Add(300*time.Millisecond), nil), r.job(now.Add(301*time.Millisecond), nil))
+	timers := r.submit(now, r.job(now.Add(time.Second), nil), r.job(now.Add(1001*time.Millisecond), nil))
 	p.readSoon(t, timers[0].Shard)
+	// Else its word on the streams grows old before their time, and nothing is handed out.
+	await(t, "a fresh word on the streams", func() bool { return time.Since(p.road.Load().heardAt) < 200*time.Millisecond })
 	l.back.Lock()
 	for i := range timers {
 		r.handedOut(10*time.Second, subjectOf(&timers[i], 1))
