@@ -55,8 +55,10 @@ type Delivery struct {
 
 // The rhythm of a Puller.
 const (
-	parkExpires  = 30 * time.Second
-	parkSlack    = 3 * time.Second // past this after its expiry a pull that got no answer is given up
+	// A parked pull is lost without a word where the consumer gets another leader while the servers are cut off from each other: nothing is delivered until it
+	// has expired and is given up.
+	parkExpires  = 5 * time.Second
+	parkSlack    = 2 * time.Second // past this after its expiry a pull that got no answer is given up
 	maxParked    = 64              // credits parked on one lane
 	probeLinger  = time.Millisecond
 	markersMost  = 1000 // that have not come back
