@@ -48,6 +48,14 @@ generate: $(PROTO_TOOLS) ## Write the Go code of proto/ anew
 bench-smoke: build ## A short measurement of start lag, idle CPU and memory; fails only where a run starts early
 	@scripts/bench-smoke
 
+.PHONY: bench
+bench: build ## Measure side by side with River, Asynq and two floors: the short form, about 10 minutes
+	@scripts/bench -short
+
+.PHONY: bench-full
+bench-full: build ## The same in full, about an hour
+	@scripts/bench
+
 .PHONY: chaos
 chaos: ## Bring faults upon real processes under load, and check what they promise (STORE=sqlite|postgres, FOR=10m, SEED=, FAULTS=, MOST=)
 	@scripts/chaos
