@@ -2,25 +2,21 @@ package planner
 
 import (
 	"context"
-	"hash/fnv"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/waterclock-io/waterclock/internal/failpoint"
+	"github.com/waterclock-io/waterclock/planner/membership"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
 )
 
-// Membership: a member that has not renewed within memberTTL by database time is dead, and its shards go to the others.
 const (
-	renewEvery      = time.Second
-	memberTTL       = 3 * time.Second
 	checkShards     = 10 // renewals between two looks at who owns what
 	saveCheckpoints = 15 // renewals between two checkpoints
 )
@@ -36,40 +32,15 @@ type ownedShard struct {
 	inFlight bool // its in-flight rows are loaded
 }
 
-// assign spreads shards over members by rendezvous hashing: when a member comes or goes, only its own shards move.
-func assign(members []string, shards int32) map[int32]string {
-	out := make(map[int32]string, shards)
-	for s := range shards {
-		var best uint64
-		owner := ""
-		for _, m := range members {
-			h := fnv.New64a()
-			_, _ = h.Write([]byte(m + "/" + strconv.Itoa(int(s)))) // never fails
-			// FNV leaves the tails of short inputs alike; mix, or one member gets most.
-			x := h.Sum64()
-			x ^= x >> 33
-			x *= 0xff51afd7ed558ccd
-			x ^= x >> 33
-			x *= 0xc4ceb9fe1a85ec53
-			x ^= x >> 33
-			if owner == "" || x > best {
-				best, owner = x, m
-			}
-		}
-		out[s] = owner
-	}
-	return out
-}
-
 // keepMembership renews this member and follows who else lives.
 func (p *Planner) keepMembership() {
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(membership.RenewEvery)
 	defer tick.Stop()
 	host, _ := os.Hostname() // then it is empty
 	var known []string
 	for n := 0; ; n++ {
-		ctx, cancel := context.WithTimeout(p.life, memberTTL)
-		members, _, err := p.cfg.Store.Renew(ctx, store.Member{ID: p.id, Host: host}, memberTTL)
+		ctx, cancel := context.WithTimeout(p.life, membership.TTL)
+		members, _, err := p.cfg.Store.Renew(ctx, store.Member{ID: p.id, Host: host}, membership.TTL)
 		if err == nil {
 			ids := make([]string, len(members))
 			for i, m := range members {
@@ -102,7 +73,7 @@ func (p *Planner) takeShards(ctx context.Context, members []string) error {
 	if err != nil {
 		return err
 	}
-	owners := assign(members, int32(len(all))) //nolint:gosec // shards are few
+	owners := membership.Assign(members, int32(len(all))) //nolint:gosec // shards are few
 	var mine []int32
 	for s, owner := range owners {
 		if owner == p.id {
