@@ -38,11 +38,15 @@ type changed struct {
 //
 // A run that has ended must never be made again, and only history knows which have. History cannot be read under the lock; so it is read before, with the
 // job, and the decision is made only if nothing has changed the job since. Everything that ends an occurrence before its time, or makes one beside the
-// schedule, does change it.
+// schedule, does change it. The end of a run in its time does not: so which of the runs in question live is read before history, and none of them may be gone.
 func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, alsoEnded ...func(*job.Job) uuid.UUID) (*changed, error) {
 	namespace := callerOf(ctx).Namespace
 	for range changeTries {
 		known, err := s.Store.Job(ctx, namespace, id)
+		if err != nil {
+			return nil, err
+		}
+		live, err := s.stillLive(ctx, known, alsoEnded)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +56,7 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 		}
 		out := &changed{}
 		out.job, out.timers, err = s.Store.ChangeJob(ctx, namespace, id, func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
-			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version {
+			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version || !allLive(timers, live) {
 				return store.Change{}, errMoved
 			}
 			failpoint.Here(failpoint.ChangeDeciding)
@@ -79,6 +83,33 @@ const (
 	endedPage  = 200
 	endedPages = 50
 )
+
+// stillLive returns which of the given runs have not ended.
+func (s *service) stillLive(ctx context.Context, j *job.Job, of []func(*job.Job) uuid.UUID) ([]uuid.UUID, error) {
+	if len(of) == 0 {
+		return nil, nil
+	}
+	timers, err := s.timers(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	var live []uuid.UUID
+	for _, f := range of {
+		if id := f(j); allLive(timers, []uuid.UUID{id}) {
+			live = append(live, id)
+		}
+	}
+	return live, nil
+}
+
+func allLive(timers []store.Timer, runs []uuid.UUID) bool {
+	for _, id := range runs {
+		if !slices.ContainsFunc(timers, func(t store.Timer) bool { return t.RunID == id }) {
+			return false
+		}
+	}
+	return true
+}
 
 // endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given.
 func (s *service) endedRuns(ctx context.Context, j *job.Job, also []func(*job.Job) uuid.UUID) (control.Ended, error) {
