@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -32,22 +34,19 @@ func TestAReportThatIsLostIsMadeAgain(t *testing.T) {
 			}
 		}
 	})
-	check(t, err)
+	check.OK(t, err)
 	long := r.now().Add(-5 * lookBack)
 	late := r.job(long, func(j *job.Job) { j.Spec.StartDeadline, j.CreatedAt = time.Second, long })
 	row := r.submit(long, late)[0]
 
 	a := r.planner(nil, nil)
-	await(t, "the report", func() bool { return skipped.Load() == 1 })
-	await(t, "the end of the backlog", func() bool {
-		done, _ := ask(a, func() bool { return a.owned[row.Shard].overdue.IsZero() })
-		return done
-	})
-	check(t, a.checkpoint(t.Context()))
+	check.Await(t, "the report", func() bool { return skipped.Load() == 1 })
+	awaitIn(t, a, "the end of the backlog", func() bool { return a.owned[row.Shard].overdue.IsZero() })
+	check.OK(t, a.checkpoint(t.Context()))
 	a.Stop()
 	b := r.planner(nil, nil)
-	await(t, "the report of the next owner", func() bool { return skipped.Load() == 2 })
-	await(t, "the report once more", func() bool { return skipped.Load() > 2 })
+	check.Await(t, "the report of the next owner", func() bool { return skipped.Load() == 2 })
+	check.Await(t, "the report once more", func() bool { return skipped.Load() > 2 })
 
 	// Nor is it lost where a mark was refused.
 	again, _ := ask(b, func() bool {
@@ -67,10 +66,7 @@ func TestWhatFellDueInAnOutageIsRead(t *testing.T) {
 	r := newRig(t)
 	p := r.planner(nil, nil)
 	r.owns(p)
-	await(t, "a read of all", func() bool {
-		done, _ := ask(p, func() bool { return p.owned[0].overdue.IsZero() })
-		return done
-	})
+	awaitIn(t, p, "a read of all", func() bool { return p.owned[0].overdue.IsZero() })
 	at := r.now().Add(-4 * lookBack)
 	row := r.submit(at, r.job(at, nil))[0]
 	// The last read that came to its end was a minute before it fell due.
@@ -141,7 +137,7 @@ func TestRowBehindTheReadAheadIsReadBeforeItsTime(t *testing.T) {
 	}
 	due := r.now().Add(2 * time.Second)
 	streams.NewNotifier(r.nc, quiet).Wake(0, &wirev1.Wake{Rows: []*wirev1.WakeRow{{RunId: make([]byte, 16), JobId: make([]byte, 16), DueAt: due.UnixMicro()}}})
-	await(t, "a read up to what was told", func() bool {
+	check.Await(t, "a read up to what was told", func() bool {
 		for {
 			select {
 			case got := <-s.told:
@@ -163,20 +159,8 @@ func TestHandOversOfAnInterludeAreFound(t *testing.T) {
 	r.owns(p)
 	handOut := func() uuid.UUID {
 		t.Helper()
-		due := r.now().Add(time.Hour) // so that this planner has not read it
-		row := r.submit(r.now(), r.job(due, nil))[0]
-		results, err := r.store.MarkDispatched(t.Context(), store.Mark{ID: 1, Generation: 1, Items: []store.MarkItem{{
-			Key: row.TimerKey, Version: row.Version, JobID: row.JobID, ScheduledAt: row.ScheduledAt,
-		}}})
-		check(t, err)
-		if results[0] != store.MarkDone {
-			t.Fatalf("the mark: %v", results)
-		}
-		return row.RunID
-	}
-	known := func(run uuid.UUID) bool {
-		yes, _ := ask(p, func() bool { return p.flights.byRun[run] != nil })
-		return yes
+		due := r.now().Add(flightAhead / 2) // so that this planner has not read it
+		return sqltest.HandOut(t, r.store, 1, r.submit(r.now(), r.job(due, nil))...)[0].RunID
 	}
 	run := handOut()
 	p.do(func() {
@@ -184,8 +168,8 @@ func TestHandOversOfAnInterludeAreFound(t *testing.T) {
 		s.Epoch++
 		p.own([]store.Shard{s})
 	})
-	await(t, "the hand-over is known after the shard has come back", func() bool { return known(run) })
+	awaitIn(t, p, "the hand-over is known after the shard has come back", func() bool { return p.flights.byRun[run] != nil })
 	run = handOut()
 	p.recount()
-	await(t, "the hand-over is known after a recount", func() bool { return known(run) })
+	awaitIn(t, p, "the hand-over is known after a recount", func() bool { return p.flights.byRun[run] != nil })
 }

@@ -215,30 +215,44 @@ func (p *Planner) readAhead() error {
 	return nil
 }
 
-// readPages reads shards from their cursors up to a time, page by page, and returns how far it came in each.
+// readPages reads what is due in shards from their cursors up to a time, page by page, and returns how far it came in each.
 func (p *Planner) readPages(cursors []store.ShardCursor, until time.Time) ([]store.ShardCursor, error) {
-	done := make(map[int32]store.ShardCursor, len(cursors))
-	open := cursors
-	for page := 0; len(open) > 0 && page < readPages; page++ {
-		limit := max(readPage/len(open), 16)
+	return pages(cursors, until, readPages, func(open []store.ShardCursor, limit int) ([]store.DueRow, error) {
 		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+		defer cancel()
 		begun := time.Now()
 		rows, err := p.cfg.Store.ReadDue(ctx, open, until, limit)
-		cancel()
+		if err != nil {
+			return nil, err //nolint:wrapcheck // told by the caller
+		}
+		p.cfg.Metrics.reads.Observe(time.Since(begun).Seconds())
+		p.do(func() { p.merge(rows) })
+		return rows, nil
+	}, func(r *store.DueRow) store.TimerKey { return r.TimerKey })
+}
+
+// pages reads shards from their cursors up to a time: a page of all of them, then one of those that have more, and so on up to a number. It returns how far it came
+// in each.
+func pages[T any](
+	cursors []store.ShardCursor, until time.Time, most int, read func(open []store.ShardCursor, limit int) ([]T, error), key func(*T) store.TimerKey,
+) ([]store.ShardCursor, error) {
+	done := make(map[int32]store.ShardCursor, len(cursors))
+	open := cursors
+	for page := 0; len(open) > 0 && page < most; page++ {
+		limit := max(readPage/len(open), 16)
+		rows, err := read(open, limit)
 		if err != nil {
 			return nil, err
 		}
-		p.cfg.Metrics.reads.Observe(time.Since(begun).Seconds())
 		count := make(map[int32]int, len(open))
 		last := make(map[int32]store.TimerKey, len(open))
 		for i := range rows {
-			k := rows[i].TimerKey
+			k := key(&rows[i])
 			count[k.Shard]++
 			if k.Compare(last[k.Shard]) > 0 || count[k.Shard] == 1 {
 				last[k.Shard] = k
 			}
 		}
-		p.do(func() { p.merge(rows) })
 		var full []store.ShardCursor
 		for _, c := range open {
 			if count[c.Shard] < limit {

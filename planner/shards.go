@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -94,6 +95,7 @@ func (p *Planner) takeShards(ctx context.Context, members []string) error {
 func (p *Planner) own(shards []store.Shard) {
 	keep := map[int32]bool{}
 	changed := 0
+	var load []int32
 	for _, s := range shards {
 		keep[s.ID] = true
 		if o := p.owned[s.ID]; o != nil {
@@ -101,7 +103,7 @@ func (p *Planner) own(shards []store.Shard) {
 				// Another has planned it meanwhile, and handed out what this planner knows nothing of.
 				o.Epoch = s.Epoch
 				o.readFrom(s.Checkpoint)
-				go p.loadFlights(s.ID)
+				load = append(load, s.ID)
 			}
 			continue
 		}
@@ -116,7 +118,10 @@ func (p *Planner) own(shards []store.Shard) {
 		}
 		o.sub = sub
 		p.owned[s.ID] = o
-		go p.loadFlights(s.ID)
+		load = append(load, s.ID)
+	}
+	if len(load) > 0 {
+		go p.loadFlights(load)
 	}
 	for id, o := range p.owned {
 		if keep[id] {
@@ -139,53 +144,76 @@ func (p *Planner) own(shards []store.Shard) {
 	p.cfg.Metrics.shards.Set(float64(len(p.owned)))
 }
 
-// recount loads the in-flight rows of each shard again: one that nobody here knows of would be looked after by nobody.
+// recount loads the in-flight rows of each shard again: one that nobody here knows of would be looked after by nobody. The other way round, it sweeps messages that
+// nobody is given any more.
 func (p *Planner) recount() {
 	shards, _ := ask(p, func() []int32 { return slices.Sorted(maps.Keys(p.owned)) })
-	for _, s := range shards {
-		p.loadFlights(s)
+	p.loadFlights(shards)
+	if len(shards) == 0 || shards[0] != 0 {
+		return // whoever has the first shard sees to the stream, for all
+	}
+	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+	defer cancel()
+	swept, err := streams.SweepRuns(ctx, p.js, p.road.Load().runs)
+	if err != nil {
+		p.log.Debug("cannot sweep messages that were passed over", "error", err) // tried again
+	}
+	if swept > 0 {
+		p.log.Info("messages that a NATS server had kept by mistake are deleted", "messages", swept)
 	}
 }
 
-// loadFlights finds what another planner, or this one before a restart, had handed out.
-func (p *Planner) loadFlights(shard int32) {
-	after := store.TimerKey{Shard: shard}
-	const page = 1000
+// flightAhead is more than anything is handed out before its time, MarkAhead and the difference of clocks included.
+const flightAhead = time.Minute
+
+// loadFlights finds what another planner, or this one before a restart, had handed out of some shards.
+func (p *Planner) loadFlights(shards []int32) {
+	from := make([]store.ShardCursor, len(shards))
+	for i, s := range shards {
+		from[i] = store.ShardCursor{Shard: s, From: store.TimerKey{Shard: s}}
+	}
+	until := p.clock.Now().Add(flightAhead)
 	for p.life.Err() == nil {
-		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
-		rows, err := p.cfg.Store.ReadInFlight(ctx, shard, after, page)
-		cancel()
-		if err != nil {
-			p.log.Warn("cannot read what is handed out; trying again", "shard", shard, "error", err)
-			select {
-			case <-p.life.Done():
-				return
-			case <-time.After(500 * time.Millisecond):
+		_, err := pages(from, until, math.MaxInt, func(open []store.ShardCursor, limit int) ([]store.Timer, error) {
+			ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+			defer cancel()
+			rows, err := p.cfg.Store.ReadInFlight(ctx, open, until, limit)
+			if err == nil {
+				p.do(func() { p.lookAfter(rows) })
 			}
+			return rows, err //nolint:wrapcheck // told below
+		}, func(t *store.Timer) store.TimerKey { return t.TimerKey })
+		if err == nil {
+			break
+		}
+		p.log.Warn("cannot read what is handed out; trying again", "shards", len(shards), "error", err)
+		select {
+		case <-p.life.Done():
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	p.do(func() {
+		for _, s := range shards {
+			if o := p.owned[s]; o != nil {
+				o.inFlight = true
+			}
+		}
+	})
+}
+
+// lookAfter takes hand-overs that others have made.
+func (p *Planner) lookAfter(rows []store.Timer) {
+	for i := range rows {
+		t := rows[i]
+		if _, known := p.flights.byRun[t.RunID]; known || p.owned[t.Shard] == nil {
 			continue
 		}
-		p.do(func() {
-			o := p.owned[shard]
-			if o == nil {
-				return
-			}
-			for i := range rows {
-				t := rows[i]
-				if _, known := p.flights.byRun[t.RunID]; known {
-					continue
-				}
-				l := p.board.lane(laneOf(&t))
-				l.enqueue(false)
-				// By then executors have had time to answer the roll call, and what was published in the last moments to be stored.
-				wait := max(t.DispatchedAt.Add(publishWithin+time.Second).Sub(p.clock.Now()), time.Second)
-				p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})
-			}
-			o.inFlight = o.inFlight || len(rows) < page
-		})
-		if len(rows) < page {
-			return
-		}
-		after = rows[len(rows)-1].TimerKey
+		l := p.board.lane(laneOf(&t))
+		l.enqueue(false)
+		// By then executors have had time to answer the roll call, and what was published in the last moments to be stored.
+		wait := max(t.DispatchedAt.Add(publishWithin+time.Second).Sub(p.clock.Now()), time.Second)
+		p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})
 	}
 }
 

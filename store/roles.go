@@ -66,8 +66,9 @@ type Planning interface {
 	MarkDispatched(ctx context.Context, m Mark) ([]MarkResult, error)
 	// Marked returns which of the items carry the mark of this batch.
 	Marked(ctx context.Context, m Mark) ([]bool, error)
-	// ReadInFlight returns rows of a shard in StepDispatched, StepRunning or StepCancelling, in key order after the given key.
-	ReadInFlight(ctx context.Context, shard int32, after TimerKey, limit int) ([]Timer, error)
+	// ReadInFlight returns rows in StepDispatched, StepRunning or StepCancelling that are due before until, of several shards in one statement, at most limit per
+	// shard, in no order. What is due later cannot be in flight, and is not looked at: there may be millions of it.
+	ReadInFlight(ctx context.Context, from []ShardCursor, until time.Time, limit int) ([]Timer, error)
 	// ReadTimers returns those of the rows that exist, in no order.
 	ReadTimers(ctx context.Context, keys []TimerKey) ([]Timer, error)
 	// BrokenSeries returns active recurring jobs of a shard, in order of id after the given one, that have no timer made by their schedule at or after

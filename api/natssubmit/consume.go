@@ -59,7 +59,16 @@ func (s *Server) consumeOnce(ctx context.Context, works func()) error {
 	}
 	made := stream.CachedInfo().Created
 	size := 16
+	var looked time.Time
 	for ctx.Err() == nil {
+		if time.Since(looked) >= lookBackEvery {
+			left, err := passedOver(ctx, stream, consumer)
+			if err != nil {
+				return err
+			}
+			s.store(ctx, made, left)
+			looked = time.Now()
+		}
 		batch, err := pull(ctx, consumer, size)
 		if err != nil {
 			return err
@@ -80,7 +89,7 @@ func (s *Server) consumeOnce(ctx context.Context, works func()) error {
 }
 
 // pull waits for a message and takes with it what else is there.
-func pull(ctx context.Context, c jetstream.Consumer, size int) ([]jetstream.Msg, error) {
+func pull(ctx context.Context, c jetstream.Consumer, size int) ([]message, error) {
 	waitCtx, cancel := context.WithTimeout(ctx, pullWait)
 	defer cancel()
 	first, err := c.Fetch(1, jetstream.FetchContext(waitCtx))
@@ -99,7 +108,7 @@ func pull(ctx context.Context, c jetstream.Consumer, size int) ([]jetstream.Msg,
 	return batch, nil
 }
 
-func drain(b jetstream.MessageBatch, into []jetstream.Msg) ([]jetstream.Msg, error) {
+func drain(b jetstream.MessageBatch, into []message) ([]message, error) {
 	for m := range b.Messages() {
 		into = append(into, m)
 	}
@@ -110,9 +119,21 @@ func drain(b jetstream.MessageBatch, into []jetstream.Msg) ([]jetstream.Msg, err
 	return into, fmt.Errorf("pull: %w", err)
 }
 
+// message is what is asked of a jetstream.Msg.
+type message interface {
+	Subject() string
+	Headers() nats.Header
+	Data() []byte
+	Metadata() (*jetstream.MsgMetadata, error)
+	Ack() error
+	Nak() error
+	NakWithDelay(delay time.Duration) error
+	InProgress() error
+}
+
 // item is a message on its way into the store.
 type item struct {
-	msg   jetstream.Msg
+	msg   message
 	req   submit.Request
 	seq   uint64
 	made  time.Time // of the stream
@@ -121,7 +142,7 @@ type item struct {
 
 // store keeps at it until every message of the batch is stored or in the dead letter, so that their order is kept. What is left when ctx ends is
 // delivered again.
-func (s *Server) store(ctx context.Context, made time.Time, batch []jetstream.Msg) {
+func (s *Server) store(ctx context.Context, made time.Time, batch []message) {
 	todo := s.read(ctx, made, batch)
 	wait := minBackoff
 	for len(todo) > 0 && ctx.Err() == nil {
@@ -153,7 +174,7 @@ func (s *Server) store(ctx context.Context, made time.Time, batch []jetstream.Ms
 }
 
 // read decodes a batch; what cannot be read goes to the dead letter.
-func (s *Server) read(ctx context.Context, made time.Time, batch []jetstream.Msg) []item {
+func (s *Server) read(ctx context.Context, made time.Time, batch []message) []item {
 	items := make([]item, 0, len(batch))
 	for _, m := range batch {
 		it := item{msg: m, made: made}

@@ -15,17 +15,14 @@ import (
 // fromCols are the places in shards from which due rows are read.
 var fromCols = []column{{"shard", int4Kind, ""}, {"bucket", int8Kind, ""}, {"due_at", int8Kind, ""}, {"run_id", uuidKind, ""}}
 
-// readDue reads a bounded range of each shard's keys; jobs and payloads are joined only for the rows that are left.
-var readDue = "SELECT " + timerColumns + ", j.name, j.created_at, j.spec, p.body FROM " + unnest(1, fromCols) + " CROSS JOIN LATERAL (" +
-	"SELECT " + selected("d", timerCols) + " FROM timers AS d WHERE d.shard = u.shard AND d.bucket >= u.bucket AND (d.bucket, d.due_at, d.run_id) > (u.bucket, u.due_at, u.run_id) " +
-	"AND d.bucket <= $5 AND d.due_at < $6 AND d.step = 2 ORDER BY d.bucket, d.due_at, d.run_id LIMIT $7::int8) AS t " +
-	"JOIN jobs AS j ON j.job_id = ANY (ARRAY[t.job_id]) LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[t.job_id])"
+// between reads a bounded range of each shard's keys; what follows joins to the rows t that are left.
+func between(steps, columns, joins string) string {
+	return "SELECT " + timerColumns + columns + " FROM " + unnest(1, fromCols) + " CROSS JOIN LATERAL (" +
+		"SELECT " + selected("d", timerCols) + " FROM timers AS d WHERE d.shard = u.shard AND d.bucket >= u.bucket AND (d.bucket, d.due_at, d.run_id) > (u.bucket, u.due_at, u.run_id) " +
+		"AND d.bucket <= $5 AND d.due_at < $6 AND " + steps + " ORDER BY d.bucket, d.due_at, d.run_id LIMIT $7::int8) AS t" + joins
+}
 
-// ReadDue implements store.Planning.
-func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
-	if len(from) == 0 {
-		return nil, nil
-	}
+func betweenArgs(from []store.ShardCursor, until time.Time, limit int) []any {
 	b := newBatch(fromCols, len(from))
 	for i := range from {
 		b.int4(from[i].Shard)
@@ -33,8 +30,20 @@ func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until tim
 		b.time(from[i].From.DueAt)
 		b.uuid(from[i].From.RunID)
 	}
+	return b.args(store.Bucket(until), micros(until), int64(limit))
+}
+
+// readDue joins jobs and payloads only for the rows that are left.
+var readDue = between("d.step = 2", ", j.name, j.created_at, j.spec, p.body",
+	" JOIN jobs AS j ON j.job_id = ANY (ARRAY[t.job_id]) LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[t.job_id])")
+
+// ReadDue implements store.Planning.
+func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
+	if len(from) == 0 {
+		return nil, nil
+	}
 	var due []store.DueRow
-	err := s.read(ctx, s.hot, collect(&due, scanDue, readDue, b.args(store.Bucket(until), micros(until), int64(limit))...))
+	err := s.read(ctx, s.hot, collect(&due, scanDue, readDue, betweenArgs(from, until, limit)...))
 	if err != nil {
 		return nil, err
 	}
@@ -56,14 +65,14 @@ func scanDue(r *row) (d store.DueRow, err error) {
 	return d, nil
 }
 
-var readInFlight = "SELECT " + timerColumns + " FROM timers AS t WHERE t.shard = $1 AND (t.bucket, t.due_at, t.run_id) > ($2, $3, $4) " +
-	"AND t.step IN (3, 4, 5) ORDER BY t.bucket, t.due_at, t.run_id LIMIT $5::int8"
+var readInFlight = between("d.step IN (3, 4, 5)", "", "")
 
 // ReadInFlight implements store.Planning.
-func (s *Store) ReadInFlight(ctx context.Context, shard int32, after store.TimerKey, limit int) (ts []store.Timer, err error) {
-	after = storedKey(after)
-	err = s.read(ctx, s.hot, collect(&ts, scanTimer, readInFlight,
-		shard, store.Bucket(after.DueAt), micros(after.DueAt), [16]byte(after.RunID), int64(limit)))
+func (s *Store) ReadInFlight(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) (ts []store.Timer, err error) {
+	if len(from) == 0 {
+		return nil, nil
+	}
+	err = s.read(ctx, s.hot, collect(&ts, scanTimer, readInFlight, betweenArgs(from, until, limit)...))
 	return ts, err
 }
 

@@ -27,7 +27,9 @@ var planned = []struct{ name, text, index string }{
 	{"lock jobs", lockJobs, "jobs_pkey"}, {"set jobs", setJobs, "jobs_pkey"}, {"read job", readJob, "jobs_pkey"}, {"broken series", brokenSeries, "jobs_sweep"},
 	{"last runs", lastRuns, "runs_pkey"}, {"list runs", listRuns, "runs_pkey"}, {"list failures", listFailures, "runs_failed"},
 	{"attempts", runAttempts, "runs_pkey"}, {"list skips", listSkips, "skips_pkey"}, {"old runs", oldRuns, "runs_ended"}, {"old skips", oldSkips, "skips_at"},
-	{"old jobs", oldJobs, "jobs_pkey"},
+	{"old jobs", oldJobs, "jobs_pkey"}, {"lock old jobs", lockOldJobs, "jobs_pkey"}, {"delete runs", deleteRuns, "runs_pkey"},
+	{"delete skips", deleteSkips, "skips_pkey"}, {"lock job", lockJob, "jobs_pkey"}, {"insert timers", insertTimers, ""}, {"insert runs", insertRuns, ""},
+	{"insert skips", insertSkips, ""}, {"set payloads", setPayloads, ""},
 }
 
 var scans = regexp.MustCompile(`Seq Scan|Hash Join|Merge Join|Hash (Anti|Semi|Left)`)
@@ -164,12 +166,12 @@ func useAll(t *testing.T, s *Store, jobs []*job.Job, timers []store.Timer) {
 	try(s.MarkDispatched(ctx, m))
 	try(s.MarkDispatched(ctx, m))
 	try(s.Marked(ctx, m))
-	try(s.ReadInFlight(ctx, j.Shard, store.TimerKey{}, 10))
 	var from []store.ShardCursor
 	for i := range s.Traits().Shards {
 		from = append(from, store.ShardCursor{Shard: i})
 	}
 	try(s.ReadDue(ctx, from, far, 100))
+	try(s.ReadInFlight(ctx, from, far, 10))
 	try(s.Record(ctx, reports, func(_ int, tm *store.Timer, _ *job.Job, now time.Time) store.Change {
 		return store.Change{Runs: []store.RunRow{tm.History(job.StepFailed, true, "", now)}, Put: []store.Timer{store.Again(*tm, nil, far, 2)}}
 	}))

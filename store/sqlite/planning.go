@@ -126,13 +126,20 @@ func (s *Store) Marked(ctx context.Context, m store.Mark) ([]bool, error) {
 }
 
 const readInFlight = "SELECT " + timerColumns + " FROM timers t WHERE t.shard = ? AND (t.bucket, t.due_at, t.run_id) > (?, ?, ?) " +
-	"AND t.step IN (3, 4, 5) ORDER BY t.bucket, t.due_at, t.run_id LIMIT ?"
+	"AND t.bucket <= ? AND t.due_at < ? AND t.step IN (3, 4, 5) ORDER BY t.bucket, t.due_at, t.run_id LIMIT ?"
 
 // ReadInFlight implements store.Planning.
-func (s *Store) ReadInFlight(ctx context.Context, shard int32, after store.TimerKey, limit int) (ts []store.Timer, err error) {
+func (s *Store) ReadInFlight(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) (ts []store.Timer, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		return c.query(readInFlight, func(r *row) error { ts = append(ts, scanTimer(r)); return nil },
-			int64(shard), store.Bucket(after.DueAt), micros(after.DueAt), after.RunID[:], int64(limit))
+		for i := range from {
+			k := &from[i].From
+			err := c.query(readInFlight, func(r *row) error { ts = append(ts, scanTimer(r)); return nil },
+				int64(from[i].Shard), store.Bucket(k.DueAt), micros(k.DueAt), k.RunID[:], store.Bucket(until), micros(until), int64(limit))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return ts, err
 }

@@ -95,7 +95,7 @@ func useAll(t *testing.T, s *Store) {
 	try(s.ReadDue(ctx, []store.ShardCursor{{}}, at, 1))
 	try(s.MarkDispatched(ctx, store.Mark{ID: 1, Items: []store.MarkItem{forbid, item, forbid}}))
 	try(s.Marked(ctx, store.Mark{ID: 1, Items: []store.MarkItem{item}}))
-	try(s.ReadInFlight(ctx, 0, store.TimerKey{}, 1))
+	try(s.ReadInFlight(ctx, []store.ShardCursor{{}}, at, 1))
 	try(s.ReadTimers(ctx, []store.TimerKey{tm.TimerKey}))
 	try(s.BrokenSeries(ctx, 0, at, uuid.UUID{}, 1))
 	var reports []store.Report

@@ -12,34 +12,43 @@ import (
 )
 
 func testInFlight(t *testing.T, g *group) {
-	// ReadInFlight reads a whole shard, so the tests of a group would meet each other's rows: each picks out its own.
-	inFlight := func(t *testing.T, b *bundle, limit int) (list []store.Timer) {
+	// ReadInFlight reads whole shards, so the tests of a group would meet each other's rows: each picks out its own.
+	inFlight := func(t *testing.T, b *bundle, until time.Time, limit int) (list []store.Timer) {
 		t.Helper()
+		var open []store.ShardCursor
 		for shard := range b.shards {
-			after := store.TimerKey{Shard: shard}
-			for {
-				page, err := b.ReadInFlight(t.Context(), shard, after, limit)
-				check(t, err)
+			open = append(open, store.ShardCursor{Shard: shard, From: store.TimerKey{Shard: shard}})
+		}
+		for len(open) > 0 {
+			page, err := b.ReadInFlight(t.Context(), open, until, limit)
+			check(t, err)
+			slices.SortFunc(page, func(x, y store.Timer) int { return x.Compare(y.TimerKey) })
+			var full []store.ShardCursor
+			for _, c := range open {
+				n := 0
 				for _, tm := range page {
-					if tm.Shard != shard {
-						t.Fatalf("row of shard %d among those of shard %d", tm.Shard, shard)
+					if tm.Shard != c.Shard {
+						continue
 					}
-					if tm.Compare(after) <= 0 {
-						t.Fatalf("row %v after %v", tm.TimerKey, after)
+					if tm.Compare(c.From) <= 0 {
+						t.Fatalf("row %v after %v", tm.TimerKey, c.From)
 					}
-					after = tm.TimerKey
+					c.From = tm.TimerKey
+					n++
 					if tm.Namespace == b.ns {
 						list = append(list, tm)
 					}
 				}
-				if len(page) > limit {
-					t.Fatalf("%d rows with limit %d", len(page), limit)
+				if n > limit {
+					t.Fatalf("%d rows of a shard with limit %d", n, limit)
 				}
-				if len(page) < limit {
-					break
+				if n == limit {
+					full = append(full, c)
 				}
 			}
+			open = full
 		}
+		slices.SortFunc(list, func(x, y store.Timer) int { return x.Compare(y.TimerKey) })
 		return list
 	}
 	g.run(t, "in flight: handed out, running, cancelling", func(t *testing.T, b *bundle) {
@@ -55,9 +64,17 @@ func testInFlight(t *testing.T, g *group) {
 			}
 		}
 		slices.SortFunc(want, func(x, y store.Timer) int { return x.Compare(y.TimerKey) })
-		for _, limit := range []int{1, 3, 1000} {
-			same(t, "rows in flight", want, inFlight(t, b, limit))
+		last := want[len(want)-1].DueAt
+		for _, tm := range want {
+			if tm.DueAt.After(last) {
+				last = tm.DueAt
+			}
 		}
+		for _, limit := range []int{1, 3, 1000} {
+			same(t, "rows in flight", want, inFlight(t, b, last.Add(time.Microsecond), limit))
+		}
+		want = slices.DeleteFunc(want, func(tm store.Timer) bool { return !tm.DueAt.Before(last) })
+		same(t, "rows in flight before the last", want, inFlight(t, b, last, 1000))
 	})
 	g.run(t, "timers by key", func(t *testing.T, b *bundle) {
 		jobs := make([]*job.Job, 30)
