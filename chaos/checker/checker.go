@@ -42,11 +42,8 @@ type Violation struct {
 	Detail    string
 }
 
-// Name is that of the broken invariant.
-func (v Violation) Name() string { return names[v.Invariant] }
-
 func (v Violation) String() string {
-	return fmt.Sprintf("invariant %d (%s): job %s run %s: %s", v.Invariant, v.Name(), v.JobID, v.RunID, v.Detail)
+	return fmt.Sprintf("invariant %d (%s): job %s run %s: %s", v.Invariant, names[v.Invariant], v.JobID, v.RunID, v.Detail)
 }
 
 // ChangeKind is what a client asked of a job after its submit.
@@ -81,11 +78,13 @@ type Job struct {
 	Answered    time.Time
 	Schedule    schedule.Schedule
 	MaxAttempts int32
-	Overlap     string // allow, else forbid
-	CatchUp     string // for the report only
+	// Fails is how many of its first attempts fail by themselves.
+	Fails   int32
+	Overlap string // allow, else forbid
+	CatchUp string // as it was asked for; nothing is held against it
 	// Doomed: its command kills the executor under it, every time.
 	Doomed bool
-	// Changes are in the order in which they were asked for; a job has one client, which asks for one thing at a time.
+	// Changes are in the order of their answers; a job has one client, which asks for a pause and its resume one after the other.
 	Changes []Change
 	// Unsure are changes that were asked for and not acknowledged: each may have had its effect once, or not.
 	Unsure []Change
@@ -174,19 +173,11 @@ type History struct {
 	Poison []Poison
 }
 
-// Poison is a message that was put where nobody can take it.
-type Poison struct {
-	What string
-	// Want is the subject at which it must end once the faults are over; empty: nowhere, as it is counted and passed over.
-	Want string
-	// Ended are the subjects at which it was found.
-	Ended []string
-	// Reason is what was found there as the cause.
-	Reason string
-}
-
 func newCheck(h *History) *check {
-	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work)}
+	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work), of: map[string][]session{}, trouble: merged(h.Unreachable)}
+	for _, s := range c.sessions {
+		c.of[s.RunID] = append(c.of[s.RunID], s)
+	}
 	for i := range h.Jobs {
 		j := &h.Jobs[i]
 		for k := range j.Runs {
@@ -206,9 +197,11 @@ func Check(h *History) []Violation {
 			continue
 		}
 		c.outcomes(j)
+		c.successes(j)
 		c.occurrences(j)
 		c.triggers(j)
 		c.rows(j)
+		c.unasked(j)
 		c.holds(j)
 	}
 	c.work()
@@ -228,6 +221,8 @@ type check struct {
 	runs     map[string]*Run
 	jobOf    map[string]*Job
 	sessions []session
+	of       map[string][]session // by run
+	trouble  []Window             // when NATS may have been out of reach
 	found    []Violation
 	excused  int
 }

@@ -205,6 +205,16 @@ func TestEachInvariantIsSeen(t *testing.T) {
 		{"start after a delete", 4, func(h *History) { worked(h, "d-2", 1, 2, 2, 5.4, 0.1, true) }},
 		{"too many attempts are worked on", 5, func(h *History) { worked(h, "r-retried", 4, 4, 4, 5, 0.1, true) }},
 		{"too many attempts in history", 5, func(h *History) { h.Jobs[retried].Runs[0].Attempts[1].Attempt = 4 }},
+		{"a success that was to fail", 1, func(h *History) { h.Jobs[retried].Fails = 2 }},
+		{"two skips of one occurrence", 1, func(h *History) { h.Jobs[series].Runs = append(h.Jobs[series].Runs, h.Jobs[series].Runs[1]) }},
+		{"given up with attempts left", 5, func(h *History) {
+			h.Jobs[retried].Runs[0].State, h.Jobs[retried].Runs[0].Attempts[1].State = "failed", "failed"
+		}},
+		{"cancelled by nobody", 2, func(h *History) {
+			r := &h.Jobs[triggered].Runs[1]
+			r.State, r.Attempts[0].State = "cancelled", "cancelled"
+		}},
+		{"skipped for a pause that nobody asked for", 2, func(h *History) { h.Jobs[series].Runs[1].Reason = "paused" }},
 		{"a doomed job succeeds", 1, func(h *History) { h.Jobs[once].Doomed = true }},
 		{"a triggered run is gone", 2, func(h *History) {
 			h.Jobs[triggered].Changes[0].RunID = "t-other"
@@ -275,29 +285,4 @@ func without(lines []Line, run string) []Line {
 		}
 	}
 	return out
-}
-
-func TestLinesAreReadAsWritten(t *testing.T) {
-	t.Parallel()
-	want := []Line{
-		{Kind: Start, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.5), Number: 4},
-		{Kind: Alive, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.6), Number: 4},
-		{Kind: End, RunID: "a", Attempt: 1, Dispatch: 2, Group: 3, At: at(1.7), Number: 4},
-	}
-	text := ""
-	for _, l := range want {
-		text += l.String() + "\n"
-	}
-	got, err := ParseLines(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	for _, bad := range []string{"start a 1 2 3 4\n", "begin a 1 2 3 4 5\n", "end a x 2 3 4 5\n", "\n"} {
-		if _, err := ParseLines(bad); err == nil {
-			t.Errorf("%q was read", bad)
-		}
-	}
 }

@@ -1,9 +1,6 @@
 package checker
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // rows is invariant 8 over the history of a job at the end, and invariant 5 over its attempts.
 func (c *check) rows(j *Job) {
@@ -39,6 +36,9 @@ func (c *check) attempts(j *Job, r *Run) {
 			c.add(8, j.ID, r.ID, "attempt %d is %s, and is followed by another", a.Attempt, a.State)
 		case final && a.State != r.State:
 			c.add(8, j.ID, r.ID, "is listed as %s, its last attempt is %s", r.State, a.State)
+		}
+		if final && a.State == "failed" && a.Attempt < j.MaxAttempts {
+			c.add(5, j.ID, r.ID, "is failed (%s) by attempt %d, and may have %d: no failure of a fault run is for good", a.Reason, a.Attempt, j.MaxAttempts)
 		}
 		if a.Attempt > j.MaxAttempts {
 			c.add(5, j.ID, r.ID, "has attempt %d in history, the maximum is %d", a.Attempt, j.MaxAttempts)
@@ -96,22 +96,5 @@ func (c *check) left() {
 	}
 	for _, id := range c.h.Left.Endless {
 		c.add(9, id, "", "is an active series without a future run")
-	}
-}
-
-// poison is the part of invariant 9 that says where what nobody can take must end.
-func (c *check) poison() {
-	for _, p := range c.h.Poison {
-		switch {
-		case p.Want == "" && len(p.Ended) > 0:
-			c.add(9, "", "", "%s was to be counted and passed over, and ended at %s: %s", p.What, p.Ended, p.Reason)
-		case p.Want == "":
-		case len(p.Ended) == 0:
-			c.add(9, "", "", "%s was to end at %s, and is nowhere", p.What, p.Want)
-		case slices.ContainsFunc(p.Ended, func(at string) bool { return at != p.Want }): // twice at the right place is no harm
-			c.add(9, "", "", "%s was to end at %s, and ended at %s", p.What, p.Want, p.Ended)
-		case p.Reason == "":
-			c.add(9, "", "", "%s ended at %s without a reason", p.What, p.Want)
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"slices"
 	"time"
 )
 
@@ -42,13 +43,11 @@ func (c *check) foreign() {
 			c.add(6, call.JobID, call.RunID, "%s of namespace %s at %s was answered with %s", call.Call, call.Namespace, stamp(call.Answered), call.Code)
 		}
 	}
-	for i := range c.h.Jobs {
-		c.changedFromOutside(&c.h.Jobs[i])
-	}
 }
 
-// changedFromOutside looks for what a foreign call did though it was refused: an end or a skip that the owner never asked for.
-func (c *check) changedFromOutside(j *Job) {
+// unasked is the part of invariants 2 and 6 that looks for ends and skips that nobody asked for: what a foreign call did though it was refused, or what the product
+// made up. Triggers have a rule of their own.
+func (c *check) unasked(j *Job) {
 	asked := map[ChangeKind]bool{}
 	named := map[string]bool{}
 	for _, list := range [][]Change{j.Changes, j.Unsure} {
@@ -61,25 +60,24 @@ func (c *check) changedFromOutside(j *Job) {
 	}
 	for i := range j.Runs {
 		r := &j.Runs[i]
-		var kind ChangeKind
+		var by []ChangeKind
 		switch {
 		case r.State == "cancelled" && !asked[Delete] && !named[r.ID]:
-			kind = Cancel
-			if !c.triedFromOutside(j, r, kind) {
-				kind = Delete
-			}
+			by = []ChangeKind{Cancel, Delete}
 		case r.State == "skipped" && r.Reason == "paused" && !asked[Pause]:
-			kind = Pause
+			by = []ChangeKind{Pause}
 		case r.State == "skipped" && r.Reason == "updated" && !asked[Update]:
-			kind = Update
+			by = []ChangeKind{Update}
 		case r.Origin == "trigger" && c.triggeredFromOutside(j, r):
-			kind = Trigger
+			by = []ChangeKind{Trigger}
 		default:
 			continue
 		}
-		if c.triedFromOutside(j, r, kind) {
-			c.add(6, j.ID, r.ID, "is %s (%s), as another namespace asked for (%s), and its own did not", r.State, r.Reason, kind)
+		if slices.ContainsFunc(by, func(kind ChangeKind) bool { return c.triedFromOutside(j, r, kind) }) {
+			c.add(6, j.ID, r.ID, "is %s (%s), as another namespace asked for (%v), and its own did not", r.State, r.Reason, by)
+			continue
 		}
+		c.add(2, j.ID, r.ID, "is %s (%s), and nobody asked for that (%v)", r.State, r.Reason, by)
 	}
 }
 

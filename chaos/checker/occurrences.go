@@ -26,36 +26,36 @@ func (c *check) outcomes(j *Job) {
 			continue
 		}
 		for when, run := range at {
-			if !when.Before(skip.Scheduled) && !when.After(skip.Through) {
+			if when.Before(skip.Scheduled) || when.After(skip.Through) {
+				continue
+			}
+			leftBehind := cancelledAhead(j, c.runs[run]) && otherSchedule(j, skip.Scheduled, when)
+			if !leftBehind {
 				c.add(1, j.ID, run, "the occurrence of %s has a run, and is skipped too (%s, from %s to %s)",
 					stamp(when), skip.Reason, stamp(skip.Scheduled), stamp(skip.Through))
 			}
 		}
 	}
 	c.onceHasRun(j, at)
+}
+
+// successes is the part of invariant 1 that says that no outcome is made up.
+func (c *check) successes(j *Job) {
 	for i := range j.Runs {
 		r := &j.Runs[i]
 		if r.State != "succeeded" || len(r.Attempts) == 0 {
 			continue
 		}
 		last := r.Attempts[len(r.Attempts)-1]
-		if j.Doomed {
+		switch {
+		case j.Doomed:
 			c.add(1, j.ID, r.ID, "is succeeded, though its executor dies under it every time")
-			continue
-		}
-		if !c.completed(r.ID, last.Dispatch) {
+		case last.Attempt <= j.Fails:
+			c.add(1, j.ID, r.ID, "is succeeded by attempt %d, and its first %d fail by themselves", last.Attempt, j.Fails)
+		case !slices.ContainsFunc(c.of[r.ID], func(s session) bool { return s.Dispatch == last.Dispatch && s.ended }):
 			c.add(1, j.ID, r.ID, "is succeeded by dispatch %d, whose command never came to its end", last.Dispatch)
 		}
 	}
-}
-
-func (c *check) completed(run string, dispatch int64) bool {
-	for i := range c.sessions {
-		if s := &c.sessions[i]; s.RunID == run && s.Dispatch == dispatch && s.ended {
-			return true
-		}
-	}
-	return false
 }
 
 // onceHasRun: the run of the last schedule must be there; one of an earlier schedule may, where it had been handed out before the update.
@@ -120,6 +120,17 @@ func cancelledAhead(j *Job, r *Run) bool {
 	})
 }
 
+// otherSchedule tells whether no schedule that the job has had has both times: what an update left behind lies then within the range of a skip that does not
+// stand for it.
+func otherSchedule(j *Job, a, b time.Time) bool {
+	return !slices.ContainsFunc(spans(j), func(s span) bool {
+		has := map[time.Time]bool{}
+		collect(has, s.schedule, a, a)
+		collect(has, s.schedule, b, b)
+		return has[a] && has[b]
+	})
+}
+
 // manyOccurrences is more than a series of a fault run can have.
 const manyOccurrences = 100_000
 
@@ -133,12 +144,12 @@ func (c *check) occurrences(j *Job) {
 		collect(must, s.schedule, s.mustFrom, s.mustTill)
 		collect(may, s.schedule, s.mayFrom, s.mayTill)
 	}
-	accounted := map[time.Time]bool{}
+	accounted, skipped := map[time.Time]bool{}, map[time.Time]bool{}
 	for i := range j.Runs {
 		r := &j.Runs[i]
 		switch {
 		case r.State == "skipped":
-			c.skip(j, r, may, accounted)
+			c.skip(j, r, may, skipped)
 		case r.Origin == "schedule":
 			accounted[r.Scheduled] = true
 			if !may[r.Scheduled] && !cancelledAhead(j, r) {
@@ -147,25 +158,31 @@ func (c *check) occurrences(j *Job) {
 		}
 	}
 	for when := range must {
-		if !accounted[when] {
+		if !accounted[when] && !skipped[when] {
 			c.add(2, j.ID, "", "a gap: the occurrence of %s has neither run nor skip", stamp(when))
 		}
 	}
 }
 
-func (c *check) skip(j *Job, r *Run, may, accounted map[time.Time]bool) {
+// skip holds a skip against the occurrences that may have been, and notes those that it stands for.
+func (c *check) skip(j *Job, r *Run, may, skipped map[time.Time]bool) {
+	// Around an update which of the two schedules counted cannot be told from outside.
+	one := len(spans(j)) == 1
 	stands := int64(0)
 	for when := range may {
-		if !when.Before(r.Scheduled) && !when.After(r.Through) {
-			accounted[when] = true
-			stands++
+		if when.Before(r.Scheduled) || when.After(r.Through) {
+			continue
 		}
+		if skipped[when] && one {
+			c.add(1, j.ID, r.ID, "the occurrence of %s is skipped twice, the second time from %s to %s (%s)", stamp(when), stamp(r.Scheduled), stamp(r.Through), r.Reason)
+		}
+		skipped[when] = true
+		stands++
 	}
 	if !may[r.Scheduled] {
 		c.add(2, j.ID, r.ID, "an extra skip of %s (%s), which is not an occurrence", stamp(r.Scheduled), r.Reason)
 	}
-	// Around an update which of the two schedules counted cannot be told from outside.
-	if stands != r.Count && len(spans(j)) == 1 {
+	if stands != r.Count && one {
 		c.add(2, j.ID, r.ID, "the skip from %s to %s (%s) counts %d occurrences, which are %d", stamp(r.Scheduled), stamp(r.Through), r.Reason, r.Count, stands)
 	}
 }

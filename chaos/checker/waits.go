@@ -16,13 +16,13 @@ const (
 	slotMargin = 500 * time.Millisecond
 )
 
-// Wait is the longest stretch in which a run that was due could have been started, and was not.
-type Wait struct {
+// wait is the longest stretch in which a run that was due could have been started, and was not.
+type wait struct {
 	JobID, RunID string
 	Idle         Window
 }
 
-// Waits are those of all runs that were started, longest first.
+// waitsOf are those of all runs that were started, longest first.
 //
 // It is meant to raise no false alarm, so every doubt shortens a wait:
 //
@@ -36,7 +36,7 @@ type Wait struct {
 //
 // What it over-estimates is the time between the hand-over and the first line of the command where that takes longer than slotMargin: starting a process on a
 // machine that is overloaded. Bound has room for that.
-func Waits(h *History) []Wait {
+func waitsOf(h *History) []wait {
 	w := &waiting{h: h, first: map[string]time.Time{}, full: map[int][]Window{}}
 	sessions := sessions(h.Work)
 	for _, s := range sessions {
@@ -45,19 +45,19 @@ func Waits(h *History) []Wait {
 		}
 		w.busy = append(w.busy, Window{s.At.Add(-slotMargin), s.last.Add(slotMargin)})
 	}
-	for _, d := range slices.Concat(h.Disturbed, Murders(h)) {
+	for _, d := range slices.Concat(h.Disturbed, murders(h)) {
 		w.disturbed = append(w.disturbed, Window{d.From, d.Till.Add(Recovery)})
 	}
-	var out []Wait
+	var out []wait
 	for i := range h.Jobs {
 		out = append(out, w.ofJob(&h.Jobs[i])...)
 	}
-	slices.SortStableFunc(out, func(a, b Wait) int { return cmp.Compare(b.Idle.Long(), a.Idle.Long()) })
+	slices.SortStableFunc(out, func(a, b wait) int { return cmp.Compare(b.Idle.long(), a.Idle.long()) })
 	return out
 }
 
-// Murders are the times at which the command of a doomed job killed its executor. One that found none to kill says that it came to its end.
-func Murders(h *History) []Window {
+// murders are the times at which the command of a doomed job killed its executor. One that found none to kill says that it came to its end.
+func murders(h *History) []Window {
 	doomed := map[int]bool{}
 	for i := range h.Jobs {
 		if h.Jobs[i].Doomed {
@@ -75,12 +75,12 @@ func Murders(h *History) []Window {
 
 // waits is invariant 7.
 func (c *check) waits() {
-	for _, w := range Waits(c.h) {
-		if w.Idle.Long() <= Bound {
+	for _, w := range waitsOf(c.h) {
+		if w.Idle.long() <= Bound {
 			return
 		}
 		c.add(7, w.JobID, w.RunID, "was due and not started from %s to %s, for %s, while slots were free; the bound is %s",
-			stamp(w.Idle.From), stamp(w.Idle.Till), w.Idle.Long(), Bound)
+			stamp(w.Idle.From), stamp(w.Idle.Till), w.Idle.long(), Bound)
 	}
 }
 
@@ -92,14 +92,14 @@ type waiting struct {
 	full      map[int][]Window // by number of slots
 }
 
-func (w *waiting) ofJob(j *Job) []Wait {
+func (w *waiting) ofJob(j *Job) []wait {
 	slots := w.h.Slots[cmp.Or(j.Queue, "default")]
 	if slots == 0 {
 		return nil
 	}
 	not := append(slices.Clone(w.disturbed), w.fullOf(slots)...)
 	not = merged(append(not, pauses(j)...))
-	var out []Wait
+	var out []wait
 	for i := range j.Runs {
 		r := &j.Runs[i]
 		start, began := w.first[r.ID]
@@ -112,12 +112,12 @@ func (w *waiting) ofJob(j *Job) []Wait {
 		}
 		var longest Window
 		for _, idle := range (Window{from, start}).without(not) {
-			if idle.Long() > longest.Long() {
+			if idle.long() > longest.long() {
 				longest = idle
 			}
 		}
-		if longest.Long() > 0 {
-			out = append(out, Wait{j.ID, r.ID, longest})
+		if longest.long() > 0 {
+			out = append(out, wait{j.ID, r.ID, longest})
 		}
 	}
 	return out

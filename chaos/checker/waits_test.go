@@ -46,8 +46,8 @@ func seriesOf(overlap string, starts ...float64) *History {
 func TestWaitBeginsWhenTheRunMayHaveBecomeDue(t *testing.T) {
 	t.Parallel()
 	longest := func(h *History) time.Duration {
-		if w := Waits(h); len(w) > 0 {
-			return w[0].Idle.Long().Round(time.Millisecond)
+		if w := waitsOf(h); len(w) > 0 {
+			return w[0].Idle.long().Round(time.Millisecond)
 		}
 		return 0
 	}
@@ -111,7 +111,7 @@ func TestMurdersAreTheStartsOfDoomedJobsThatHaveNoEnd(t *testing.T) {
 		worked(h, string(rune('a'+i)), 1, 1, i, float64(i), 0, number == 1 && i == 1)
 		h.Work[2*i].Number, h.Work[2*i+1].Number = number, number
 	}
-	if diff := cmp.Diff([]Window{{at(0), at(0)}}, Murders(h)); diff != "" {
+	if diff := cmp.Diff([]Window{{at(0), at(0)}}, murders(h)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -8,12 +8,12 @@ import (
 // Window is a time from one moment to another.
 type Window struct{ From, Till time.Time }
 
-// Long is how long it lasts; negative where it ends before it begins.
-func (w Window) Long() time.Duration { return w.Till.Sub(w.From) }
+// long is how long it lasts; negative where it ends before it begins.
+func (w Window) long() time.Duration { return w.Till.Sub(w.From) }
 
 // merged puts windows in order and together where they touch; empty ones go.
 func merged(ws []Window) []Window {
-	in := slices.DeleteFunc(slices.Clone(ws), func(w Window) bool { return w.Long() <= 0 })
+	in := slices.DeleteFunc(slices.Clone(ws), func(w Window) bool { return w.long() <= 0 })
 	slices.SortFunc(in, func(a, b Window) int { return a.From.Compare(b.From) })
 	var out []Window
 	for _, w := range in {
@@ -41,7 +41,7 @@ func (w Window) without(others []Window) []Window {
 		}
 		w.From = o.Till
 	}
-	if w.Long() > 0 {
+	if w.long() > 0 {
 		out = append(out, w)
 	}
 	return out

@@ -78,18 +78,19 @@ func (c *check) holds(j *Job) {
 		default:
 			continue
 		}
-		for _, s := range c.sessions {
-			owner := c.jobOf[s.RunID]
-			if owner != j || (ch.Kind == Cancel && s.RunID != ch.RunID) {
+		for k := range j.Runs {
+			if ch.Kind == Cancel && j.Runs[k].ID != ch.RunID {
 				continue
 			}
-			if s.At.After(ch.Answered.Add(Heartbeat)) && (until.IsZero() || s.At.Before(until)) {
-				if unreachable(c.h, ch.Answered, s.At) {
+			for _, s := range c.of[j.Runs[k].ID] {
+				switch {
+				case !s.At.After(ch.Answered.Add(Heartbeat)) || !until.IsZero() && !s.At.Before(until):
+				case c.unreachable(ch.Answered, s.At):
 					c.excused++
-					continue
+				default:
+					c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
+						s.Dispatch, stamp(s.At), s.At.Sub(ch.Answered), ch.Kind, stamp(ch.Answered))
 				}
-				c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
-					s.Dispatch, stamp(s.At), s.At.Sub(ch.Answered), ch.Kind, stamp(ch.Answered))
 			}
 		}
 	}
@@ -97,8 +98,8 @@ func (c *check) holds(j *Job) {
 
 // unreachable tells whether NATS was in trouble from about the answer to a change until a start, or has recovered from it just before: what was handed out before may
 // have been out of reach.
-func unreachable(h *History, answered, start time.Time) bool {
-	return slices.ContainsFunc(merged(slices.Clone(h.Unreachable)), func(w Window) bool {
+func (c *check) unreachable(answered, start time.Time) bool {
+	return slices.ContainsFunc(c.trouble, func(w Window) bool {
 		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Recovery))
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 )
 
 // OwnQueue is a queue of the namespace "default" that the executors serve beside the one that all namespaces share.
@@ -69,7 +69,9 @@ type Cluster struct {
 	sql     *postgres
 	members []*member
 	keys    map[string]string
-	stopped func(context.Context) error // Stop's work, once
+	// stopping is done by the first call of Stop alone, and stopErr what came of it.
+	stopping sync.Once
+	stopErr  error
 	// unsupervised ends the supervision of executors; nil before it begins.
 	unsupervised func() error
 }
@@ -81,7 +83,6 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, fmt.Errorf("folder of the cluster: %w", err)
 	}
 	c := &Cluster{o: o, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, keys: map[string]string{}}
-	c.stopped = c.stopOnce()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
@@ -156,10 +157,8 @@ func together(calls ...func() error) error {
 // APIs are the addresses of the API, one of each process, without a proxy.
 func (c *Cluster) APIs() []string {
 	var out []string
-	for _, m := range c.members {
-		if m.role == "api" {
-			out = append(out, m.url)
-		}
+	for _, m := range c.of("api") {
+		out = append(out, m.url)
 	}
 	return out
 }
@@ -174,25 +173,14 @@ func (c *Cluster) DSN() string { return c.sql.dsn(superuser, database) }
 func (c *Cluster) Keys() map[string]string { return c.keys }
 
 // Slots are how many runs all executors together may work on at once.
-func (c *Cluster) Slots() int {
-	n := 0
-	for _, m := range c.members {
-		if m.role == "executor" {
-			n += c.o.Slots
-		}
-	}
-	return n
-}
+func (c *Cluster) Slots() int { return len(c.of("executor")) * c.o.Slots }
 
 // BlobDir is the folder of the blob store that the processes share.
 func (c *Cluster) BlobDir() string { return filepath.Join(c.o.Dir, "blobs") }
 
 // Processes are all of the deployment.
-func (c *Cluster) Processes() []*Process {
-	var out []*Process
-	for _, m := range c.members {
-		out = append(out, m.Process)
-	}
+func (c *Cluster) Processes() []*process.Process {
+	out := processesOf(c.members)
 	if c.nats != nil {
 		for _, n := range c.nats.nodes {
 			out = append(out, n.Process)
@@ -205,9 +193,9 @@ func (c *Cluster) Processes() []*Process {
 }
 
 // Process finds one by its name, "api-1" to "executor-3", "nats-1" to "nats-3" or "sql"; nil where there is none.
-func (c *Cluster) Process(name string) *Process {
+func (c *Cluster) Process(name string) *process.Process {
 	all := c.Processes()
-	if i := slices.IndexFunc(all, func(p *Process) bool { return p.name == name }); i >= 0 {
+	if i := slices.IndexFunc(all, func(p *process.Process) bool { return p.Name() == name }); i >= 0 {
 		return all[i]
 	}
 	return nil
@@ -217,7 +205,7 @@ func (c *Cluster) Process(name string) *Process {
 func (c *Cluster) LogFiles() []string {
 	var out []string
 	for _, p := range c.Processes() {
-		out = append(out, p.log.Name())
+		out = append(out, p.LogFile())
 	}
 	return out
 }
@@ -238,65 +226,4 @@ func (c *Cluster) Unavailable() []string {
 		out = append(out, "rolling deploy old and new: no older binary was given")
 	}
 	return out
-}
-
-// Stop heals everything, ends the processes in order, kills those that do not end, and returns when none is left; what had to be killed, or was left by others, is an
-// error. Data is removed, logs stay. It may be called again, and returns the same.
-func (c *Cluster) Stop(ctx context.Context) error { return c.stopped(ctx) }
-
-func (c *Cluster) stopOnce() func(context.Context) error {
-	var once sync.Once
-	var err error
-	return func(ctx context.Context) error {
-		once.Do(func() { err = c.stop(ctx) })
-		return err
-	}
-}
-
-func (c *Cluster) stop(ctx context.Context) error {
-	var supervision error
-	if c.unsupervised != nil {
-		supervision = c.unsupervised()
-	}
-	for _, m := range c.members {
-		m.heal()
-	}
-	if c.nats != nil {
-		c.nats.heal()
-	}
-	for _, p := range c.Processes() {
-		_ = p.Cont() // not running, at worst
-	}
-	limit := c.endLimit()
-	if until, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(until)/2)
-	}
-	end := func(roles ...string) error {
-		var calls []func() error
-		for _, p := range c.Processes() {
-			if slices.Contains(roles, p.role) && p.Running() {
-				calls = append(calls, func() error { return p.Terminate(limit) })
-			}
-		}
-		return together(calls...)
-	}
-	// Who hands out first, who records last: what is still worked on gets its outcome into SQL.
-	errs := []error{supervision, end("api", "planner"), end("executor"), end("recorder")}
-	if c.nats != nil {
-		c.nats.admin.Close()
-	}
-	errs = append(errs, end("nats", "sql"), sweep(c.o.Dir, c.o.AckWait+5*time.Second))
-	for _, m := range c.members {
-		errs = append(errs, m.close())
-	}
-	if c.nats != nil {
-		errs = append(errs, c.nats.close())
-	}
-	if c.sql != nil {
-		errs = append(errs, c.sql.close())
-	}
-	for _, p := range c.Processes() {
-		errs = append(errs, p.log.Close())
-	}
-	return errors.Join(append(errs, os.RemoveAll(c.BlobDir()))...)
 }

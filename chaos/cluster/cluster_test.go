@@ -20,6 +20,8 @@ import (
 
 	"github.com/waterclock-io/waterclock/chaos/build"
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
+	"github.com/waterclock-io/waterclock/internal/apitest"
 	"github.com/waterclock-io/waterclock/internal/pgtest"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
@@ -50,30 +52,8 @@ type client struct {
 }
 
 func newClient(url, key string) client {
-	with := connect.WithInterceptors(keyed(key))
+	with := apitest.WithKey(key)
 	return client{waterclockv1connect.NewJobServiceClient(http.DefaultClient, url, with), waterclockv1connect.NewRunServiceClient(http.DefaultClient, url, with)}
-}
-
-// keyed adds a key to each call.
-type keyed string
-
-func (k keyed) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		req.Header().Set("Authorization", "Bearer "+string(k))
-		return next(ctx, req)
-	}
-}
-
-func (k keyed) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		conn := next(ctx, spec)
-		conn.RequestHeader().Set("Authorization", "Bearer "+string(k))
-		return conn
-	}
-}
-
-func (k keyed) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
 }
 
 // submit submits a job that is due now, once under its key.
@@ -219,7 +199,7 @@ func TestClusterWorksAndComesThroughFaultsAndLeavesNothing(t *testing.T) {
 			t.Errorf("%s runs after the end", p.Name())
 		}
 	}
-	if left, err := marked(o.Dir); len(left) > 0 || err != nil {
+	if left, err := process.Find("environ", process.Mark(o.Dir)); len(left) > 0 || err != nil {
 		t.Errorf("processes are left: %v, %v", left, err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -240,31 +220,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "nats-1") || !strings.Contains(err.Error(), "waterclock migrate up") {
 		t.Errorf("start without binaries: %v", err)
 	}
-	if left, err := marked(o.Dir); len(left) > 0 || err != nil {
+	if left, err := process.Find("environ", process.Mark(o.Dir)); len(left) > 0 || err != nil {
 		t.Errorf("processes are left: %v, %v", left, err)
-	}
-}
-
-func TestOutlivingProcessIsSeenAndKilled(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	log, err := openLog(dir, "stray")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = log.Close() })
-	p := &Process{name: "stray", path: "/bin/sh", args: []string{"-c", "sleep 600"}, dir: dir, env: baseEnvironment(dir), log: log}
-	if err := p.launch(p.path); err != nil {
-		t.Fatal(err)
-	}
-	if err := sweep(dir, 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "outlives the cluster") {
-		t.Errorf("a process that outlives its cluster: %v", err)
-	}
-	<-p.ended()
-	if !p.killed() {
-		t.Error("it was not killed")
-	}
-	if err := sweep(dir, time.Second); err != nil {
-		t.Error(err)
 	}
 }

@@ -6,72 +6,57 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 )
 
-// The groups of faults, by what FAULTS= selects.
-const (
-	groupProcess   = "process"
-	groupStop      = "stop"
-	groupLink      = "link"
-	groupNATS      = "nats"
-	groupStream    = "stream"
-	groupSQL       = "sql"
-	groupFailpoint = "failpoint"
-	groupClock     = "clock"
-	groupDeploy    = "deploy"
-)
-
-// bringer is Fault.Bring.
-type bringer func(ctx context.Context, rng *rand.Rand) error
-
-// between draws a time from one to the other.
-func between(rng *rand.Rand, from, to time.Duration) time.Duration {
-	return from + time.Duration(rng.Int64N(int64(to-from)+1))
+// target is what a fault hits, and whose turn it takes for that: two faults at once could not say what either did.
+type target struct {
+	*process.Process
+	turn turn
+	// mortal: it may die of its own work, as a job can kill the executor that runs it. It is started again then.
+	mortal bool
 }
 
-// oneOf draws an element.
-func oneOf[T any](rng *rand.Rand, of []T) T { return of[rng.IntN(len(of))] }
-
-// newFault makes a fault that has a turn to itself, and says so in the log of what it hits.
-func newFault(kind, group string, t turn, hit *Process, bring bringer) fault.Fault {
-	return fault.Fault{Kind: kind, Group: group, Bring: func(ctx context.Context, rng *rand.Rand) error {
-		if err := t.take(ctx); err != nil {
+// newFault makes a fault that has its turn to itself, and says so in the log of what it hits.
+func newFault(kind, group string, hit target, bring fault.Bringer) fault.Fault {
+	of := fault.Fault{Kind: kind, Group: group, Unreachable: group == fault.NATS || group == fault.Stream}
+	of.Bring = func(ctx context.Context, rng *rand.Rand) error {
+		if err := hit.turn.take(ctx); err != nil {
 			return err
 		}
-		defer t.release()
-		if err := revive(ctx, hit); err != nil {
+		defer hit.turn.release()
+		if err := hit.revive(ctx); err != nil {
 			return err
 		}
-		hit.note("fault: %s", kind)
+		hit.Note("fault: %s", kind)
 		err := bring(ctx, rng)
-		if errors.Is(err, os.ErrProcessDone) && mortal(hit) {
-			err = errors.Join(fault.ErrNotLanded, revive(ctx, hit)) // something else was quicker
+		if errors.Is(err, os.ErrProcessDone) && hit.mortal {
+			if err = hit.revive(ctx); err == nil {
+				err = fault.ErrNotLanded // something else was quicker
+			}
 		}
 		switch {
 		case errors.Is(err, fault.ErrNotLanded):
-			hit.note("did not land: %s", kind)
+			hit.Note("did not land: %s", kind)
 		case err != nil:
-			return fmt.Errorf("%s (%s): %w", kind, hit.name, err)
+			return fmt.Errorf("%s (%s): %w", kind, hit.Name(), err)
 		default:
-			hit.note("over: %s", kind)
+			hit.Note("over: %s", kind)
 		}
 		return err
-	}}
+	}
+	return of
 }
 
-// mortal says whether a process may die of its own work: a job can kill the executor that runs it.
-func mortal(p *Process) bool { return p.role == "executor" }
-
-// revive starts an executor that has died of its work.
-func revive(ctx context.Context, p *Process) error {
-	if !mortal(p) || p.Running() {
+// revive starts what has died of its work.
+func (t target) revive(ctx context.Context) error {
+	if !t.mortal || t.Running() {
 		return nil
 	}
-	p.note("died of its work; starting it again")
-	return p.Start(ctx)
+	t.Note("died of its work; starting it again")
+	return t.Start(ctx)
 }
 
 // supervise starts executors again that have died of their work, as whoever looks after processes does, until ctx ends.
@@ -81,14 +66,14 @@ func (c *Cluster) supervise(ctx context.Context) error {
 		starts = append(starts, func() error {
 			for {
 				select {
-				case <-m.ended():
+				case <-m.Ended():
 				case <-ctx.Done():
 					return nil
 				}
 				if m.turn.take(ctx) != nil {
 					return nil
 				}
-				err := revive(ctx, m.Process)
+				err := m.revive(ctx)
 				m.turn.release()
 				if ctx.Err() != nil {
 					return nil
@@ -102,19 +87,11 @@ func (c *Cluster) supervise(ctx context.Context) error {
 	return together(starts...)
 }
 
-// lasting does something, lets it last, and undoes it in any case: also where ctx ends meanwhile.
-func lasting(ctx context.Context, d time.Duration, do, undo func() error) error {
-	if err := do(); err != nil {
-		return errors.Join(err, undo())
-	}
-	return errors.Join(fault.Wait(ctx, d), undo())
-}
-
-// of lists the members with one of the roles.
+// of lists the members of the roles, in their order.
 func (c *Cluster) of(roles ...string) []*member {
 	var out []*member
-	for _, m := range c.members {
-		for _, role := range roles {
+	for _, role := range roles {
+		for _, m := range c.members {
 			if m.role == role {
 				out = append(out, m)
 			}
@@ -122,3 +99,29 @@ func (c *Cluster) of(roles ...string) []*member {
 	}
 	return out
 }
+
+// turn lets one fault at a time have what it belongs to.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// try takes the turn if nobody has it.
+func (t turn) try() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (t turn) release() { <-t }

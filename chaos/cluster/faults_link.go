@@ -13,13 +13,15 @@ import (
 func (c *Cluster) linkFaults() []fault.Fault {
 	var out []fault.Fault
 	on := func(kind string, m *member, links []*proxy.Proxy, from, to time.Duration, hit func(rng *rand.Rand) func(*proxy.Proxy)) {
-		out = append(out, newFault(kind, groupLink, m.turn, m.Process, func(ctx context.Context, rng *rand.Rand) error {
-			return onLinks(ctx, links, between(rng, from, to), hit(rng))
-		}))
+		f := newFault(kind, fault.Link, m.target, func(ctx context.Context, rng *rand.Rand) error {
+			return onLinks(ctx, links, fault.Between(rng, from, to), hit(rng))
+		})
+		f.Unreachable = links[0] != m.sql
+		out = append(out, f)
 	}
 	cut := func(*rand.Rand) func(*proxy.Proxy) { return (*proxy.Proxy).Cut }
 	oneWay := func(rng *rand.Rand) func(*proxy.Proxy) {
-		d := oneOf(rng, []proxy.Direction{proxy.ToServer, proxy.ToClient})
+		d := fault.Pick(rng, []proxy.Direction{proxy.ToServer, proxy.ToClient})
 		return func(l *proxy.Proxy) { l.Hold(d) }
 	}
 	for _, m := range c.members {
@@ -35,12 +37,14 @@ func (c *Cluster) linkFaults() []fault.Fault {
 		}
 	}
 	for i, n := range c.nats.nodes {
-		out = append(out, newFault("cut routes of one nats node", groupLink, c.nats.turn, n.Process, func(ctx context.Context, rng *rand.Rand) error {
-			if err := onLinks(ctx, c.nats.links(i), between(rng, 500*time.Millisecond, 8*time.Second), (*proxy.Proxy).Cut); err != nil {
+		f := newFault("cut routes of one nats node", fault.Link, n.target, func(ctx context.Context, rng *rand.Rand) error {
+			if err := onLinks(ctx, c.nats.links(i), fault.Between(rng, 500*time.Millisecond, 8*time.Second), (*proxy.Proxy).Cut); err != nil {
 				return err
 			}
 			return c.nats.awaitCurrent(ctx)
-		}))
+		})
+		f.Unreachable = true
+		out = append(out, f)
 	}
 	return out
 }
@@ -55,14 +59,14 @@ func onLinks(ctx context.Context, links []*proxy.Proxy, d time.Duration, hit fun
 			return nil
 		}
 	}
-	return lasting(ctx, d, each(hit), each((*proxy.Proxy).Heal))
+	return fault.Lasting(ctx, d, each(hit), each((*proxy.Proxy).Heal))
 }
 
 // slow draws a delay for each direction, and for a third of the links a rate.
 func slow(rng *rand.Rand) func(*proxy.Proxy) {
 	var paces [2]proxy.Pace
 	for i := range paces {
-		paces[i].Delay = between(rng, 5*time.Millisecond, 300*time.Millisecond)
+		paces[i].Delay = fault.Between(rng, 5*time.Millisecond, 300*time.Millisecond)
 	}
 	if rng.IntN(3) == 0 {
 		rate := 32<<10 + rng.IntN(224<<10)

@@ -17,40 +17,40 @@ func (c *Cluster) natsFaults() []fault.Fault {
 	var out []fault.Fault
 	on := func(kind, group string, bring func(ctx context.Context, rng *rand.Rand, n *node) error) {
 		for _, n := range c.nats.nodes {
-			out = append(out, newFault(kind, group, c.nats.turn, n.Process, c.whole(func(ctx context.Context, rng *rand.Rand) error { return bring(ctx, rng, n) })))
+			out = append(out, newFault(kind, group, n.target, c.whole(func(ctx context.Context, rng *rand.Rand) error { return bring(ctx, rng, n) })))
 		}
 	}
-	on("kill -9 nats node", groupNATS, func(ctx context.Context, rng *rand.Rand, n *node) error {
-		return n.replace(ctx, between(rng, 0, downFor), func() error { return nil })
+	on("kill -9 nats node", fault.NATS, func(ctx context.Context, rng *rand.Rand, n *node) error {
+		return n.replace(ctx, fault.Between(rng, 0, downFor), func() error { return nil })
 	})
-	on("stop nats node", groupStop, func(ctx context.Context, rng *rand.Rand, n *node) error {
-		return lasting(ctx, between(rng, time.Second, 6*time.Second), n.Stop, n.Cont)
+	on("stop nats node", fault.Stop, func(ctx context.Context, rng *rand.Rand, n *node) error {
+		return fault.Lasting(ctx, fault.Between(rng, time.Second, 6*time.Second), n.Stop, n.Cont)
 	})
-	on("nats node back with empty data", groupNATS, func(ctx context.Context, rng *rand.Rand, n *node) error {
-		return n.replace(ctx, between(rng, 0, time.Second), func() error { return os.RemoveAll(n.store) })
+	on("nats node back with empty data", fault.NATS, func(ctx context.Context, rng *rand.Rand, n *node) error {
+		return n.replace(ctx, fault.Between(rng, 0, time.Second), func() error { return os.RemoveAll(n.store) })
 	})
-	on("nats node back with older data", groupNATS, func(ctx context.Context, rng *rand.Rand, n *node) (err error) {
+	on("nats node back with older data", fault.NATS, func(ctx context.Context, rng *rand.Rand, n *node) (err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(n.earlier())) }()
 		// A process that is stopped has its files as they would be after a kill in that moment.
 		keep := func() error { return os.CopyFS(n.earlier(), os.DirFS(n.store)) }
-		if err := lasting(ctx, 0, n.Stop, func() error { return errors.Join(keep(), n.Cont()) }); err != nil {
+		if err := fault.Lasting(ctx, 0, n.Stop, func() error { return errors.Join(keep(), n.Cont()) }); err != nil {
 			return err
 		}
-		if err := fault.Wait(ctx, between(rng, time.Second, 6*time.Second)); err != nil {
+		if err := fault.Wait(ctx, fault.Between(rng, time.Second, 6*time.Second)); err != nil {
 			return err
 		}
 		if err := c.nats.awaitCurrent(ctx); err != nil {
 			return err
 		}
-		return n.replace(ctx, between(rng, 0, time.Second), func() error {
+		return n.replace(ctx, fault.Between(rng, 0, time.Second), func() error {
 			return errors.Join(os.RemoveAll(n.store), os.Rename(n.earlier(), n.store))
 		})
 	})
-	return append(out, newFault("all nats nodes killed", groupNATS, c.nats.turn, c.nats.nodes[0].Process, c.whole(c.killNATS)))
+	return append(out, newFault("all nats nodes killed", fault.NATS, c.nats.nodes[0].target, c.whole(c.killNATS)))
 }
 
 // whole brings a fault only while NATS has all its copies, and waits until it has them again.
-func (c *Cluster) whole(bring bringer) bringer {
+func (c *Cluster) whole(bring fault.Bringer) fault.Bringer {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		if err := c.nats.awaitCurrent(ctx); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (n *node) replace(ctx context.Context, away time.Duration, data func() erro
 		return err
 	}
 	if err := data(); err != nil {
-		return fmt.Errorf("data of %s: %w", n.name, err)
+		return fmt.Errorf("data of %s: %w", n.Name(), err)
 	}
 	if err := fault.Wait(ctx, away); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *Cluster) killNATS(ctx context.Context, rng *rand.Rand) error {
 			return err
 		}
 	}
-	if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
+	if err := fault.Wait(ctx, fault.Between(rng, 0, downFor)); err != nil {
 		return err
 	}
 	var starts []func() error

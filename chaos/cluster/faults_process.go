@@ -17,22 +17,22 @@ const downFor = 3 * time.Second
 func (c *Cluster) processFaults() []fault.Fault {
 	var out []fault.Fault
 	for _, m := range c.members {
-		out = append(out, newFault("kill -9 "+m.role, groupProcess, m.turn, m.Process, func(ctx context.Context, rng *rand.Rand) error {
+		out = append(out, newFault("kill -9 "+m.role, fault.Process, m.target, func(ctx context.Context, rng *rand.Rand) error {
 			if err := m.Kill(); err != nil {
 				return err
 			}
 			if rng.IntN(2) == 0 {
-				if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
+				if err := fault.Wait(ctx, fault.Between(rng, 0, downFor)); err != nil {
 					return err
 				}
 			}
 			return m.Start(ctx)
 		}))
 	}
-	stop := func(kind string, roles string, from, to time.Duration) {
-		for _, m := range c.of(roles) {
-			out = append(out, newFault(kind, groupStop, m.turn, m.Process, func(ctx context.Context, rng *rand.Rand) error {
-				return lasting(ctx, between(rng, from, to), m.Stop, m.Cont)
+	stop := func(kind, role string, from, to time.Duration) {
+		for _, m := range c.of(role) {
+			out = append(out, newFault(kind, fault.Stop, m.target, func(ctx context.Context, rng *rand.Rand) error {
+				return fault.Lasting(ctx, fault.Between(rng, from, to), m.Stop, m.Cont)
 			}))
 		}
 	}
@@ -47,25 +47,22 @@ func (c *Cluster) endLimit() time.Duration { return c.o.DrainGrace + 20*time.Sec
 
 // again ends a process in order and starts it anew with another binary or environment.
 func (c *Cluster) again(ctx context.Context, m *member, path string, env ...string) error {
-	if err := m.Terminate(c.endLimit()); err != nil && (m.Running() || !mortal(m.Process) || !errors.Is(err, os.ErrProcessDone)) {
+	if err := m.Terminate(c.endLimit()); err != nil && (m.Running() || !m.mortal || !errors.Is(err, os.ErrProcessDone)) {
 		return err
 	}
-	return m.start(ctx, path, env...)
+	return m.StartOther(ctx, path, env...)
 }
 
 // deployFaults restart everything, one process after the other, in the order that operations.md gives.
 func (c *Cluster) deployFaults() []fault.Fault {
-	all := newTurn() // two deploys at once are no deploy
-	order := c.of("recorder")
-	order = append(order, c.of("planner")...)
-	order = append(order, c.of("api")...)
-	order = append(order, c.of("executor")...)
+	order := c.of("recorder", "planner", "api", "executor")
+	all := target{Process: order[0].Process, turn: newTurn()} // two deploys at once are no deploy
 	roll := func(ctx context.Context, path string) error {
 		for _, m := range order {
 			if err := m.turn.take(ctx); err != nil {
 				return err
 			}
-			m.note("rolled to %s", path)
+			m.Note("rolled to %s", path)
 			err := c.again(ctx, m, path)
 			m.turn.release()
 			if err != nil {
@@ -74,17 +71,17 @@ func (c *Cluster) deployFaults() []fault.Fault {
 		}
 		return nil
 	}
-	out := []fault.Fault{newFault("terminate and restart", groupDeploy, all, order[0].Process, func(ctx context.Context, _ *rand.Rand) error {
+	out := []fault.Fault{newFault("terminate and restart", fault.Deploy, all, func(ctx context.Context, _ *rand.Rand) error {
 		return roll(ctx, c.o.Waterclock)
 	})}
 	if c.o.Old == "" {
 		return out
 	}
-	return append(out, newFault("rolling deploy old and new", groupDeploy, all, order[0].Process, func(ctx context.Context, rng *rand.Rand) error {
+	return append(out, newFault("rolling deploy old and new", fault.Deploy, all, func(ctx context.Context, rng *rand.Rand) error {
 		if err := roll(ctx, c.o.Old); err != nil {
 			return err
 		}
-		if err := fault.Wait(ctx, between(rng, 0, 3*time.Second)); err != nil {
+		if err := fault.Wait(ctx, fault.Between(rng, 0, 3*time.Second)); err != nil {
 			return err
 		}
 		return roll(ctx, c.o.Waterclock)

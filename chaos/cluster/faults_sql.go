@@ -13,28 +13,29 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 )
 
 // sqlFaults hit the database itself.
 func (c *Cluster) sqlFaults() []fault.Fault {
 	p := c.sql
-	on := func(kind string, bring bringer) fault.Fault {
-		return newFault(kind, groupSQL, p.turns, p.Process, bring)
+	on := func(kind string, bring fault.Bringer) fault.Fault {
+		return newFault(kind, fault.SQL, p.target, bring)
 	}
 	out := []fault.Fault{
 		on("sql restarted", func(ctx context.Context, rng *rand.Rand) error {
 			// At once: sessions are broken off, and the next start recovers from the log. A kill -9 of the postmaster alone would leave backends behind.
-			if err := p.signal(syscall.SIGQUIT); err != nil {
+			if err := p.Signal(syscall.SIGQUIT); err != nil {
 				return err
 			}
-			<-p.ended()
-			if err := fault.Wait(ctx, between(rng, 0, downFor)); err != nil {
+			<-p.Ended()
+			if err := fault.Wait(ctx, fault.Between(rng, 0, downFor)); err != nil {
 				return err
 			}
 			return p.Start(ctx)
 		}),
 		on("sql stopped", func(ctx context.Context, rng *rand.Rand) error {
-			return lasting(ctx, between(rng, time.Second, 5*time.Second), func() error { return p.all(syscall.SIGSTOP) }, func() error { return p.all(syscall.SIGCONT) })
+			return fault.Lasting(ctx, fault.Between(rng, time.Second, 5*time.Second), func() error { return p.all(syscall.SIGSTOP) }, func() error { return p.all(syscall.SIGCONT) })
 		}),
 		on("sql out of connections", p.takeConnections),
 	}
@@ -60,7 +61,7 @@ func (p *postgres) takeConnections(ctx context.Context, rng *rand.Rand) (err err
 		}
 	}()
 	landed := false
-	for over := time.Now().Add(between(rng, time.Second, 5*time.Second)); time.Now().Before(over); {
+	for over := time.Now().Add(fault.Between(rng, time.Second, 5*time.Second)); time.Now().Before(over); {
 		err := p.exec(ctx, "postgres", fmt.Sprintf("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s' AND application_name <> '%s'", owner, hoarder))
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func (p *postgres) takeConnections(ctx context.Context, rng *rand.Rand) (err err
 // fillDisk fills the disk until PostgreSQL is refused room, for a while. It may give up over that; then it is started again.
 func (p *postgres) fillDisk(ctx context.Context, rng *rand.Rand) error {
 	landed := false
-	err := lasting(ctx, between(rng, time.Second, 5*time.Second), func() error {
+	err := fault.Lasting(ctx, fault.Between(rng, time.Second, 5*time.Second), func() error {
 		if err := p.folder.fill(); err != nil {
 			return fmt.Errorf("fill the disk: %w", err)
 		}
@@ -103,7 +104,7 @@ func (p *postgres) fillDisk(ctx context.Context, rng *rand.Rand) error {
 		return err
 	}
 	select {
-	case <-p.ended():
+	case <-p.Ended():
 		err = p.Start(ctx)
 	default:
 		err = p.recovered(ctx)
@@ -122,8 +123,10 @@ func (p *postgres) fillDisk(ctx context.Context, rng *rand.Rand) error {
 
 // recovered waits until PostgreSQL takes connections again, and starts it where it gives up over its recovery.
 func (p *postgres) recovered(ctx context.Context) error {
-	err := p.awaitUp(ctx)
-	if errors.Is(err, errEnded) {
+	up, cancel := context.WithTimeoutCause(ctx, process.UpLimit, fmt.Errorf("it does not take connections %s after its disk was full", process.UpLimit))
+	defer cancel()
+	err := p.AwaitUp(up)
+	if errors.Is(err, process.ErrEnded) {
 		return p.Start(ctx)
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -19,9 +20,9 @@ const healLimit = 30 * time.Second
 
 // streamFaults hit what NATS keeps, through its own API.
 func (c *Cluster) streamFaults() []fault.Fault {
-	hit := c.nats.nodes[0].Process
-	on := func(kind string, bring bringer) fault.Fault {
-		return newFault(kind, groupStream, c.nats.turn, hit, bring)
+	hit := c.nats.nodes[0].target
+	on := func(kind string, bring fault.Bringer) fault.Fault {
+		return newFault(kind, fault.Stream, hit, bring)
 	}
 	out := []fault.Fault{
 		on("runs stream deleted", func(ctx context.Context, _ *rand.Rand) error { return c.deleteStream(ctx, streams.RunsStream) }),
@@ -51,18 +52,11 @@ func (c *Cluster) streamName(ctx context.Context, name string) (string, error) {
 func persist(ctx context.Context, ask func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, healLimit, fmt.Errorf("NATS does not answer within %s", healLimit))
 	defer cancel()
-	for {
-		one, cancel := context.WithTimeout(ctx, askLimit)
-		err := ask(one)
-		cancel()
+	again := func(err error) bool {
 		var api *jetstream.APIError
-		if err == nil || errors.Is(err, fault.ErrNotLanded) || errors.As(err, &api) && api.Code != 503 {
-			return err
-		}
-		if fault.Wait(ctx, 200*time.Millisecond) != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
+		return !errors.Is(err, fault.ErrNotLanded) && (!errors.As(err, &api) || api.Code == http.StatusServiceUnavailable)
 	}
+	return fault.Retry(ctx, askLimit, 200*time.Millisecond, again, ask)
 }
 
 // gone says that what was to be deleted is not there, and whether that is this fault's doing: an answer to an earlier try may have been lost.
@@ -162,7 +156,7 @@ func (c *Cluster) fillStream(ctx context.Context, rng *rand.Rand, stream string)
 	if err != nil {
 		return err
 	}
-	waited := fault.Wait(ctx, between(rng, time.Second, 5*time.Second))
+	waited := fault.Wait(ctx, fault.Between(rng, time.Second, 5*time.Second))
 	if err = persist(context.WithoutCancel(ctx), restore); errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil // it was made anew, as large as ever
 	}

@@ -11,20 +11,10 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
 // diskSize has room for an empty database (40 MiB), its log (96 MiB) and what a run of some minutes leaves.
 const diskSize = 512 << 20
-
-// findPostgres looks in the folder given, or where internal/pgbin does.
-func findPostgres(given string) (string, error) {
-	if given != "" {
-		return filepath.Abs(given)
-	}
-	return pgbin.Find()
-}
 
 // janitor undoes the mount when its standard input ends, however this process does.
 const janitor = `trap '' INT TERM HUP; read -r _; umount -l "$1"; rmdir "$1"`

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/chaos/proxy"
 )
 
@@ -39,16 +40,16 @@ type natsCluster struct {
 
 // node is a NATS server.
 type node struct {
-	*Process
+	target
 	client, route, monitor string // where it listens
-	store                  string // its folder
+	store, conf            string // its folder, and the file of its configuration
 }
 
 // newNATS makes the servers and writes their configuration; it starts none.
 func newNATS(o Options, client *http.Client) (*natsCluster, error) {
 	n := &natsCluster{turn: newTurn(), http: client}
 	for i := range nodeCount {
-		m, err := newNode(o, fmt.Sprintf("nats-%d", i+1))
+		m, err := n.newNode(o, fmt.Sprintf("nats-%d", i+1))
 		if err != nil {
 			return nil, errors.Join(err, n.close())
 		}
@@ -67,8 +68,8 @@ func newNATS(o Options, client *http.Client) (*natsCluster, error) {
 			n.routes[i][j] = l
 			routes = append(routes, "nats://"+l.Addr())
 		}
-		if err := os.WriteFile(from.args[1], []byte(from.configuration(i, routes)), 0o600); err != nil {
-			return nil, errors.Join(fmt.Errorf("configuration of %s: %w", from.name, err), n.close())
+		if err := os.WriteFile(from.conf, []byte(from.configuration(i, routes)), 0o600); err != nil {
+			return nil, errors.Join(fmt.Errorf("configuration of %s: %w", from.Name(), err), n.close())
 		}
 	}
 	var err error
@@ -83,27 +84,25 @@ func newNATS(o Options, client *http.Client) (*natsCluster, error) {
 	return n, nil
 }
 
-func newNode(o Options, name string) (*node, error) {
+func (n *natsCluster) newNode(o Options, name string) (*node, error) {
 	var addresses [3]string
 	var err error
 	for i := range addresses {
-		if addresses[i], err = FreePort(); err != nil {
+		if addresses[i], err = process.FreeAddress(); err != nil {
 			return nil, err
 		}
 	}
-	log, err := openLog(o.Dir, name)
-	if err != nil {
-		return nil, err
+	m := &node{
+		client: addresses[0], route: addresses[1], monitor: addresses[2], store: filepath.Join(o.Dir, name), conf: filepath.Join(o.Dir, name+".conf"),
 	}
-	n := &node{client: addresses[0], route: addresses[1], monitor: addresses[2], store: filepath.Join(o.Dir, name)}
-	n.Process = &Process{
-		name: name, role: "nats", turn: newTurn(), path: o.NATSServer, dir: o.Dir, args: []string{"-c", filepath.Join(o.Dir, name+".conf")},
-		env: baseEnvironment(o.Dir), end: syscall.SIGTERM, log: log,
-		probe: func(ctx context.Context) error {
-			return get(ctx, http.DefaultClient, "http://"+addresses[2]+"/healthz?js-server-only=true")
+	p, err := process.New(process.Options{
+		Name: name, Path: o.NATSServer, Args: []string{"-c", m.conf}, Dir: o.Dir, LogDir: o.Dir, Env: process.Environment(o.Dir), End: syscall.SIGTERM,
+		Up: func(ctx context.Context) error {
+			return healthy(ctx, n.http, "http://"+m.monitor+"/healthz?js-server-only=true")
 		},
-	}
-	return n, nil
+	})
+	m.target = target{Process: p, turn: n.turn}
+	return m, err
 }
 
 // configuration is the node's. Nobody learns an address that goes past a proxy: clients are told none, and what other nodes are told is taken by nobody, so that a
@@ -126,7 +125,7 @@ cluster {
   pool_size: 1
   routes: ["%s"]
 }
-`, n.name, n.client, n.monitor, n.store, n.route, i+1, strings.Join(routes, `", "`))
+`, n.Name(), n.client, n.monitor, n.store, n.route, i+1, strings.Join(routes, `", "`))
 }
 
 func (n *natsCluster) urls() string {
@@ -152,23 +151,13 @@ func (n *natsCluster) start(ctx context.Context) error {
 func (n *natsCluster) awaitCurrent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, currentLimit, fmt.Errorf("NATS is not whole again within %s", currentLimit))
 	defer cancel()
-	for {
-		err := n.current(ctx)
-		if err == nil {
-			return nil
-		}
-		if fault.Wait(ctx, 100*time.Millisecond) != nil {
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
+	return fault.Retry(ctx, askLimit, 100*time.Millisecond, nil, n.current)
 }
 
 // current is nil where all nodes are up, know their leader, and have every stream and consumer up to its end.
 func (n *natsCluster) current(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	for _, m := range n.nodes {
-		if err := get(ctx, n.http, "http://"+m.monitor+"/healthz"); err != nil {
+		if err := healthy(ctx, n.http, "http://"+m.monitor+"/healthz"); err != nil {
 			return err
 		}
 	}
@@ -208,21 +197,21 @@ func (n *natsCluster) current(ctx context.Context) error {
 func (n *natsCluster) met(ctx context.Context) error {
 	for _, m := range n.nodes {
 		var info server.JSInfo
-		if err := read(ctx, n.http, "http://"+m.monitor+"/jsz", &info); err != nil {
+		if err := getJSON(ctx, n.http, "http://"+m.monitor+"/jsz", &info); err != nil {
 			return err
 		}
 		if info.Meta == nil || info.Meta.Leader == "" {
-			return fmt.Errorf("%s knows no leader", m.name)
+			return fmt.Errorf("%s knows no leader", m.Name())
 		}
-		if info.Meta.Leader != m.name {
+		if info.Meta.Leader != m.Name() {
 			continue
 		}
 		if others := len(info.Meta.Replicas); others != nodeCount-1 {
-			return fmt.Errorf("the leader, %s, has met %d others", m.name, others)
+			return fmt.Errorf("the leader, %s, has met %d others", m.Name(), others)
 		}
 		for _, r := range info.Meta.Replicas {
 			if !r.Current || r.Offline {
-				return fmt.Errorf("%s is not whole in the eyes of the leader, %s", r.Name, m.name)
+				return fmt.Errorf("%s is not whole in the eyes of the leader, %s", r.Name, m.Name())
 			}
 		}
 	}
@@ -263,7 +252,7 @@ func (n *natsCluster) close() error {
 		n.admin.Close()
 	}
 	for _, m := range n.nodes {
-		errs = append(errs, os.RemoveAll(m.store), os.RemoveAll(m.earlier()))
+		errs = append(errs, m.Close(), os.RemoveAll(m.store), os.RemoveAll(m.earlier()))
 	}
 	return errors.Join(errs...)
 }

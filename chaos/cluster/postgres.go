@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/internal/pgbin"
 )
 
@@ -30,11 +32,12 @@ var sqlSettings = []string{
 
 // postgres is the database.
 type postgres struct {
-	*Process
-	turns   turn // faults that hit it
-	address string
-	bin     string
-	folder  *folder
+	target
+	address    string
+	bin        string
+	env        []string
+	credential *syscall.Credential
+	folder     *folder
 	// full says why its disk cannot be filled; nil where it can.
 	full error
 }
@@ -49,29 +52,36 @@ func newPostgres(o Options) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := FreePort()
+	address, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	log, err := openLog(o.Dir, "sql")
-	if err != nil {
-		return nil, err
-	}
-	p := &postgres{turns: newTurn(), address: address, bin: bin}
+	p := &postgres{address: address, bin: bin, credential: credential, env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", process.Mark(o.Dir)}}
 	if p.folder, p.full, err = newFolder(credential); err != nil {
-		return nil, errors.Join(err, log.Close())
+		return nil, err
 	}
-	args := []string{"-D", p.data(), "-p", portOf(address), "-c", "unix_socket_directories=" + p.folder.path}
+	args := []string{"-D", p.data(), "-p", address[strings.LastIndexByte(address, ':')+1:], "-c", "unix_socket_directories=" + p.folder.path}
 	for _, s := range sqlSettings {
 		args = append(args, "-c", s)
 	}
-	p.Process = &Process{
-		name: "sql", role: "sql", turn: p.turns, path: filepath.Join(bin, "postgres"), dir: p.folder.path, args: args, credential: credential,
-		env: []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", markVariable + "=" + o.Dir},
-		end: syscall.SIGINT, log: log, // sessions are cut off, what is committed is kept
-		probe: func(ctx context.Context) error { return p.exec(ctx, "postgres", "SELECT 1") },
+	server, err := process.New(process.Options{
+		Name: "sql", Path: filepath.Join(bin, "postgres"), Args: args, Dir: p.folder.path, LogDir: o.Dir, Env: p.env, Credential: credential,
+		End: syscall.SIGINT, // sessions are cut off, what is committed is kept
+		Up:  func(ctx context.Context) error { return p.exec(ctx, "postgres", "SELECT 1") },
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.folder.remove())
 	}
+	p.target = target{Process: server, turn: newTurn()}
 	return p, nil
+}
+
+// findPostgres looks in the folder given, or where internal/pgbin does.
+func findPostgres(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	return pgbin.Find()
 }
 
 func (p *postgres) data() string { return filepath.Join(p.folder.path, "data") }
@@ -110,19 +120,14 @@ func dsn(address, user, database string) string {
 	return u.String()
 }
 
-// everyone are the postmaster and all its processes, the postmaster first.
-func (p *postgres) everyone() []int {
-	pid := p.pid()
-	if pid == 0 {
-		return nil
-	}
-	return append([]int{pid}, descendants(pid)...)
-}
-
-// all sends a signal to every process of PostgreSQL; each backend has a process group of its own.
+// all sends a signal to every process of PostgreSQL, the postmaster first; each backend has a process group of its own.
 func (p *postgres) all(s syscall.Signal) error {
+	pid := p.PID()
+	if pid == 0 {
+		return fmt.Errorf("%s to %s: %w", s, p.Name(), os.ErrProcessDone)
+	}
 	var errs []error
-	for _, pid := range p.everyone() {
+	for _, pid := range append([]int{pid}, process.Descendants(pid)...) {
 		if err := syscall.Kill(pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
 			errs = append(errs, fmt.Errorf("%s to a process of PostgreSQL: %w", s, err))
 		}
@@ -130,4 +135,4 @@ func (p *postgres) all(s syscall.Signal) error {
 	return errors.Join(errs...)
 }
 
-func (p *postgres) close() error { return p.folder.remove() }
+func (p *postgres) close() error { return errors.Join(p.Close(), p.folder.remove()) }

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// garbage is no message of Waterclock's; several processes take it by turns, so there is some for each.
-	garbage      = "garbage of a fault run"
+	// garbageCount is how much of it is published: several processes take it by turns, so there is some for each.
 	garbageCount = 10
 	garbageEvery = 20 * time.Millisecond
 	// awayFor is how long executors are kept from runs, so that some are stored before they are back.
@@ -35,7 +34,7 @@ func (c *Cluster) provocations(m *member) map[string]func(context.Context) error
 	publish := func(subject string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			for range garbageCount {
-				if err := errors.Join(c.nats.admin.Publish(subject, []byte(garbage)), c.nats.admin.Flush(), fault.Wait(ctx, garbageEvery)); err != nil {
+				if err := errors.Join(c.nats.admin.Publish(subject, []byte(fault.Garbage)), c.nats.admin.Flush(), fault.Wait(ctx, garbageEvery)); err != nil {
 					return err
 				}
 			}

@@ -3,11 +3,8 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/chaos/proxy"
 )
 
@@ -27,7 +25,8 @@ var roleCounts = []struct {
 
 // member is a process of Waterclock, with the links that are its own.
 type member struct {
-	*Process
+	target
+	role string
 	url  string
 	nats []*proxy.Proxy // one to each node
 	sql  *proxy.Proxy   // nil for an executor
@@ -51,6 +50,9 @@ func (m *member) close() error {
 	for _, l := range m.links() {
 		errs = append(errs, l.Close())
 	}
+	if m.Process != nil {
+		errs = append(errs, m.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -62,120 +64,76 @@ func (c *Cluster) makeMembers() error {
 	for _, r := range roleCounts {
 		for i := range r.count {
 			m, err := c.newMember(r.role, fmt.Sprintf("%s-%d", r.role, i+1), r.sql)
-			if m != nil {
-				c.members = append(c.members, m)
-			}
 			if err != nil {
 				return err
 			}
+			c.members = append(c.members, m)
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) newMember(role, name string, sql bool) (*member, error) {
-	address, err := FreePort()
+func (c *Cluster) newMember(role, name string, sql bool) (_ *member, err error) {
+	address, err := process.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	log, err := openLog(c.o.Dir, name)
-	if err != nil {
-		return nil, err
-	}
-	m := &member{url: "http://" + address, Process: &Process{
-		name: name, role: role, turn: newTurn(), path: c.o.Waterclock, dir: c.o.Dir, env: baseEnvironment(c.o.Dir), end: syscall.SIGTERM, log: log,
-	}}
-	m.probe = func(ctx context.Context) error {
-		if !strings.Contains(m.lastLife(), "HTTP   "+m.url) { // somebody else may answer at the address
-			return errors.New("it does not say that it listens")
+	m := &member{role: role, url: "http://" + address}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.close())
 		}
-		return get(ctx, c.http, m.url+"/healthz")
-	}
+	}()
 	var urls []string
 	for _, n := range c.nats.nodes {
 		l, err := proxy.Listen(n.client)
 		if err != nil {
-			return m, err
+			return nil, err
 		}
 		m.nats = append(m.nats, l)
 		urls = append(urls, "nats://"+l.Addr())
 	}
 	o := c.o
-	m.args = []string{
+	args := []string{
 		role, "--http.listen", address, "--nats.url", strings.Join(urls, ","), "--nats.replicas", "3", "--nats.max_bytes", "64MiB",
 		"--blob.url", "file://" + filepath.ToSlash(c.BlobDir()), "--data.dir", filepath.Join(o.Dir, name),
 		"--lease.ack_wait", o.AckWait.String(), "--lease.heartbeat", o.Heartbeat.String(), "--lease.margin", o.Margin.String(),
-		"--startup.timeout", upLimit.String(),
+		"--startup.timeout", process.UpLimit.String(),
 	}
 	if sql {
 		if m.sql, err = proxy.Listen(c.sql.address); err != nil {
-			return m, err
+			return nil, err
 		}
-		m.args = append(m.args, "--store.url", dsn(m.sql.Addr(), owner, database), "--store.max_conns", "4")
+		args = append(args, "--store.url", dsn(m.sql.Addr(), owner, database), "--store.max_conns", "4")
 	}
 	if role == "executor" {
-		m.args = append(m.args, "--executor.slots", strconv.Itoa(o.Slots), "--executor.queues", "default,"+OwnQueue,
+		args = append(args, "--executor.slots", strconv.Itoa(o.Slots), "--executor.queues", "default,"+OwnQueue,
 			"--executor.drain_grace", o.DrainGrace.String(), "--executor.kinds.http.allow_private")
 		if len(o.Child) > 0 {
-			m.args = append(m.args, "--executor.kinds.exec.enabled", "--executor.kinds.exec.allow", o.Child[0])
+			args = append(args, "--executor.kinds.exec.enabled", "--executor.kinds.exec.allow", o.Child[0])
 		}
 	}
-	return m, nil
+	p, err := process.New(process.Options{
+		Name: name, Path: o.Waterclock, Args: args, Dir: o.Dir, LogDir: o.Dir, Env: process.Environment(o.Dir), End: syscall.SIGTERM,
+		Up: func(ctx context.Context) error {
+			if !m.Said("HTTP   " + m.url) { // somebody else may answer at the address
+				return errors.New("it does not say that it listens")
+			}
+			return healthy(ctx, c.http, m.url+"/healthz")
+		},
+	})
+	m.target = target{Process: p, turn: newTurn(), mortal: role == "executor"}
+	return m, err
 }
 
 // command runs a command of Waterclock that speaks to the database, and returns what it prints.
 func (c *Cluster) command(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.o.Waterclock, append(args, "--store.url", c.sql.dsn(owner, database))...)
-	cmd.Dir, cmd.Env = c.o.Dir, baseEnvironment(c.o.Dir)
+	cmd.Dir, cmd.Env = c.o.Dir, process.Environment(c.o.Dir)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("waterclock %s: %w\n%s", strings.Join(args, " "), err, &errOut)
 	}
 	return out.String(), nil
-}
-
-// get is nil where the address answers 200.
-func get(ctx context.Context, client *http.Client, url string) error {
-	_, err := body(ctx, client, url)
-	return err
-}
-
-// read is get, and reads the JSON that it is answered.
-func read(ctx context.Context, client *http.Client, url string, into any) error {
-	b, err := body(ctx, client, url)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", url, err)
-	}
-	return nil
-}
-
-func body(ctx context.Context, client *http.Client, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(res.Body)
-	if err := errors.Join(err, res.Body.Close()); err != nil {
-		return nil, err
-	}
-	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %s", url, res.Status, b)
-	}
-	return b, nil
-}
-
-func openLog(dir, name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("log of %s: %w", name, err)
-	}
-	return f, nil
 }

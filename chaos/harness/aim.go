@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -44,7 +43,7 @@ func (r *rig) stir(kind string) {
 	case failpoint.RecorderBurying, failpoint.RecorderBuried:
 		act = func(ctx context.Context) error { return r.garbage(ctx, streams.StatusSubject("garbage")) }
 	case failpoint.EnqueueBurying, failpoint.EnqueueBuried:
-		act = func(ctx context.Context) error { return r.garbage(ctx, "enqueue.default") }
+		act = func(ctx context.Context) error { return r.garbage(ctx, enqueuePrefix+"default") }
 	default:
 		if !strings.HasPrefix(point, "change.") && !strings.HasPrefix(point, "withdraw.") {
 			return
@@ -57,7 +56,7 @@ func (r *rig) stir(kind string) {
 	}
 	r.stirring.Go(func() {
 		// Until the point has been passed, and a little longer: the process is away for a while before, and now and then.
-		until, cancel := context.WithTimeout(ctx, armedLimit*3/2)
+		until, cancel := context.WithTimeout(ctx, process.ReachLimit*3/2)
 		defer cancel()
 		for fault.Wait(until, 500*time.Millisecond) == nil {
 			if err := act(ctx); err != nil { // to its end: what is asked for must be known to have happened
@@ -78,11 +77,9 @@ func (r *rig) pauses(ctx context.Context) error {
 
 // loseMessages takes what waits in RUNS out of it.
 func (r *rig) loseMessages(ctx context.Context) error {
-	js, err := jetstream.New(r.nc)
-	if err != nil {
-		return err
-	}
-	for name := range js.StreamNames(ctx).Name() {
+	js := r.traffic.js
+	names := js.StreamNames(ctx)
+	for name := range names.Name() {
 		if !strings.HasPrefix(name, streams.RunsStream+"-") {
 			continue
 		}
@@ -94,16 +91,12 @@ func (r *rig) loseMessages(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return names.Err()
 }
 
 // garbage publishes what nobody can parse.
 func (r *rig) garbage(ctx context.Context, subject string) error {
-	js, err := jetstream.New(r.nc)
-	if err != nil {
-		return err
-	}
-	_, err = js.Publish(ctx, subject, []byte("\x07"+garbageText))
+	_, err := r.traffic.js.Publish(ctx, subject, []byte("\x07"+fault.Garbage))
 	return err
 }
 

@@ -1,38 +1,17 @@
 package harness
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
 )
-
-// aliveEvery is how often a command says that it lives: so finely is seen how long one that was killed went on.
-const aliveEvery = 50 * time.Millisecond
-
-// outliving counts the commands, and guards of them, that are still there: processes that have the file among their arguments.
-func outliving(file string) (int, error) {
-	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	for _, path := range paths {
-		args, err := os.ReadFile(path)
-		if err == nil && slices.Contains(strings.Split(string(args), "\x00"), file) { // else it has gone meanwhile
-			n++
-		}
-	}
-	return n, nil
-}
 
 // Child is the command of the jobs of a fault run. It appends its lines to a file, works for a while, and fails in its first attempts where it is told to.
 func Child(args []string) error {
@@ -56,39 +35,66 @@ func Child(args []string) error {
 	if err != nil {
 		return err
 	}
-	write := func(kind checker.LineKind) error {
-		l.Kind, l.At = kind, time.Now()
-		_, err := out.WriteString(l.String() + "\n") // one write: appends do not mix
+	w := &worker{out: out, line: l}
+	if err := w.begin(context.Background(), *work); err != nil {
 		return err
 	}
-	if err := write(checker.Start); err != nil {
-		return err
-	}
-	over := time.NewTimer(*work)
-	alive := time.NewTicker(aliveEvery)
-	defer alive.Stop()
-	for working := true; working; {
-		select {
-		case <-alive.C:
-			if err := write(checker.Alive); err != nil {
-				return err
-			}
-		case <-over.C:
-			working = *murders
-			if working {
-				if err := murder(); err != nil {
-					return errors.Join(err, write(checker.End))
-				}
-				*murders = false
-				over.Reset(time.Minute) // whoever sees to it ends this process long before
-			}
+	if *murders {
+		if err := murder(); err != nil {
+			return errors.Join(err, w.write(checker.End))
+		}
+		if err := w.live(context.Background(), time.Minute); err != nil { // whoever sees to it ends this process long before
+			return err
 		}
 	}
-	if err := write(checker.End); err != nil {
+	if err := w.write(checker.End); err != nil {
 		return err
 	}
 	if int(attempt) <= *fails {
 		return fmt.Errorf("attempt %d fails as it was told to", attempt)
 	}
 	return out.Close()
+}
+
+// aliveEvery is how often a worker says that it lives: so finely is seen how long one that was killed went on.
+const aliveEvery = 50 * time.Millisecond
+
+// worker writes the lines of one attempt.
+type worker struct {
+	out  *os.File
+	line checker.Line
+}
+
+func (w *worker) write(kind checker.LineKind) error {
+	w.line.Kind, w.line.At = kind, time.Now()
+	_, err := w.out.WriteString(w.line.String() + "\n") // one write: appends do not mix
+	return err
+}
+
+// begin says that the work begins, and works.
+func (w *worker) begin(ctx context.Context, long time.Duration) error {
+	if err := w.write(checker.Start); err != nil {
+		return err
+	}
+	return w.live(ctx, long)
+}
+
+// live works for a while.
+func (w *worker) live(ctx context.Context, long time.Duration) error {
+	over := time.NewTimer(long)
+	defer over.Stop()
+	alive := time.NewTicker(aliveEvery)
+	defer alive.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-over.C:
+			return nil
+		case <-alive.C:
+			if err := w.write(checker.Alive); err != nil {
+				return err
+			}
+		}
+	}
 }

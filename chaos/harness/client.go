@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -12,11 +11,10 @@ import (
 	"connectrpc.com/connect"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job/schedule"
-	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
 const (
@@ -110,7 +108,7 @@ func (c *client) step(ctx context.Context) {
 		c.submit(ctx, now)
 		return
 	}
-	ask := turns[c.rng.IntN(len(turns))]
+	ask := fault.Pick(c.rng, turns[:])
 	if c.without[ask] {
 		ask = ""
 	}
@@ -151,7 +149,7 @@ func (c *client) pick(now time.Time) *known {
 	if len(live) == 0 {
 		return nil
 	}
-	return live[c.rng.IntN(len(live))]
+	return fault.Pick(c.rng, live)
 }
 
 func (c *client) submit(ctx context.Context, now time.Time) {
@@ -205,12 +203,6 @@ type asked struct {
 	ok, unsure bool
 }
 
-// until is insistent for who wants to know no more than whether it was done.
-func (c *client) until(ctx context.Context, what string, call func(ctx context.Context, again bool) error) (requested, answered time.Time, ok bool) {
-	a := c.insistent(ctx, what, call)
-	return a.requested, a.answered, a.ok
-}
-
 // insistent repeats a call until it is answered; again tells the call that an earlier try may have had its effect. An answer other than yes that makes sense (too
 // late, over) is not one to remember.
 func (c *client) insistent(ctx context.Context, what string, call func(ctx context.Context, again bool) error) asked {
@@ -224,22 +216,21 @@ func (c *client) insistent(ctx context.Context, what string, call func(ctx conte
 			a.ok, a.unsure = true, false
 			return a
 		}
-		switch code := connect.CodeOf(err); code {
-		case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeResourceExhausted, connect.CodeAborted:
-		case connect.CodeFailedPrecondition:
+		code := connect.CodeOf(err)
+		if code == connect.CodeFailedPrecondition {
 			c.log.Info("refused", "what", what, "error", err)
 			return a
-		case connect.CodeUnknown, connect.CodeInternal:
-			c.oddity(what, err) // and yet it may be of a connection that was cut
-		default:
+		}
+		noAnswer := saysNothing(err) || code == connect.CodeAborted
+		if odd(err) || !noAnswer {
 			c.oddity(what, err)
+		}
+		if !noAnswer {
 			return a
 		}
 		a.unsure = true
-		select {
-		case <-ctx.Done():
+		if fault.Wait(ctx, retryEvery) != nil {
 			return a
-		case <-time.After(retryEvery):
 		}
 	}
 }
@@ -249,109 +240,6 @@ func (c *client) oddity(what string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.odd[what+": "+err.Error()]++
-}
-
-// change asks for a change and remembers it where it was acknowledged, or may have been made all the same. The call may fill in what the answer says.
-func (c *client) change(ctx context.Context, k *known, ch *checker.Change, call func(ctx context.Context, again bool) error) bool {
-	k.changed++
-	got := c.insistent(ctx, string(ch.Kind), call)
-	ch.Requested, ch.Answered = got.requested, got.answered
-	c.log.Info("asked", "what", ch.Kind, "job", k.ID, "run", ch.RunID, "acknowledged", got.ok, "unsure", got.unsure, "requested", ch.Requested, "schedule", ch.Schedule)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case got.ok:
-		k.Changes = append(k.Changes, *ch)
-	case got.unsure:
-		k.Unsure = append(k.Unsure, *ch)
-	}
-	return got.ok
-}
-
-func (c *client) cancel(ctx context.Context, k *known) {
-	if k.run == "" || (k.Schedule.Kind != schedule.Once && time.Now().Before(k.Schedule.Anchor)) {
-		return
-	}
-	run := k.run
-	if k.Schedule.Kind != schedule.Once || len(k.Changes) > 0 { // the one that goes on, or comes next
-		res, err := c.runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: k.ID}))
-		if err != nil {
-			return
-		}
-		run = res.Msg.GetRun().GetRunId()
-	}
-	c.change(ctx, k, &checker.Change{Kind: checker.Cancel, RunID: run}, func(ctx context.Context, _ bool) error {
-		_, err := c.runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: k.ID, RunId: run}))
-		return err
-	})
-}
-
-func (c *client) pause(ctx context.Context, k *known) {
-	k.paused = c.change(ctx, k, &checker.Change{Kind: checker.Pause}, func(ctx context.Context, _ bool) error {
-		_, err := c.jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: k.ID}))
-		return err
-	})
-	k.resume = time.Now().Add(c.maker.between(200*time.Millisecond, 6*time.Second))
-}
-
-func (c *client) resume(ctx context.Context, k *known) {
-	k.paused = false
-	c.change(ctx, k, &checker.Change{Kind: checker.Resume}, func(ctx context.Context, _ bool) error {
-		_, err := c.jobs.ResumeJob(ctx, connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: k.ID}))
-		return err
-	})
-}
-
-func (c *client) delete(ctx context.Context, k *known) {
-	k.over = true
-	c.change(ctx, k, &checker.Change{Kind: checker.Delete}, func(ctx context.Context, again bool) error {
-		_, err := c.jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: k.ID}))
-		if again && connect.CodeOf(err) == connect.CodeNotFound {
-			return nil // by the try that was not answered
-		}
-		return err
-	})
-}
-
-// trigger asks for a run beside the schedule. The id of the request makes the second try find what the first has made.
-func (c *client) trigger(ctx context.Context, k *known) {
-	c.triggers++
-	request := fmt.Sprintf("%s-trigger-%d", c.name, c.triggers)
-	ch := checker.Change{Kind: checker.Trigger}
-	c.change(ctx, k, &ch, func(ctx context.Context, _ bool) error {
-		res, err := c.jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: k.ID, RequestId: request}))
-		if err == nil {
-			ch.RunID = res.Msg.GetRun().GetRunId()
-		}
-		return err
-	})
-}
-
-// update moves a one-time job that has not begun, or changes the period of a series.
-func (c *client) update(ctx context.Context, k *known) {
-	now := time.Now()
-	s := schedule.Schedule{Kind: schedule.Once, At: now.Add(c.maker.between(500*time.Millisecond, 5*time.Second)).UTC().Truncate(time.Microsecond)}
-	if k.Schedule.Kind != schedule.Once {
-		s = c.maker.every(c.maker.between(time.Second, 3*time.Second).Truncate(time.Millisecond), now.Add(c.maker.between(0, 2*time.Second)),
-			c.maker.between(5*time.Second, 20*time.Second))
-	}
-	tried := int64(0)
-	c.change(ctx, k, &checker.Change{Kind: checker.Update, Schedule: s}, func(ctx context.Context, _ bool) error {
-		res, err := c.jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: k.ID}))
-		if err != nil {
-			return err
-		}
-		version := res.Msg.GetJob().GetVersion()
-		if tried != 0 && version != tried {
-			return nil // nobody else changes it: the try that was not answered did
-		}
-		tried = version
-		_, err = c.jobs.UpdateJob(ctx, connect.NewRequest(&waterclockv1.UpdateJobRequest{
-			JobId: k.ID, Version: version, Spec: &waterclockv1.JobSpec{Kind: "exec", Schedule: protoSchedule(s)},
-			UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"schedule"}},
-		}))
-		return err
-	})
 }
 
 // told returns what this client was told, as it is now.

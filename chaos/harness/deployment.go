@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/cluster"
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 )
 
 // deployment is a cluster as a world.
@@ -19,9 +17,7 @@ type deployment struct {
 	o       cluster.Options
 	log     *os.File
 	cluster *cluster.Cluster
-
-	stopping sync.Once
-	stopErr  error
+	stopped bool
 }
 
 func newDeployment(o Options) (*deployment, error) {
@@ -40,13 +36,13 @@ func (d *deployment) start(ctx context.Context) (err error) {
 }
 
 func (d *deployment) stop(ctx context.Context) error {
-	d.stopping.Do(func() { d.stopErr = d.cluster.Stop(ctx) })
-	return d.stopErr
+	d.stopped = true
+	return d.cluster.Stop(ctx)
 }
 
 func (d *deployment) close() error {
 	var err error
-	if d.cluster != nil {
+	if d.cluster != nil && !d.stopped { // else it has been told what came of it
 		ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
 		err = d.stop(ctx)
@@ -54,20 +50,17 @@ func (d *deployment) close() error {
 	return errors.Join(err, d.log.Close())
 }
 
-func (d *deployment) faults() []fault.Fault   { return d.cluster.Faults() }
-func (d *deployment) unavailable() []string   { return d.cluster.Unavailable() }
-func (d *deployment) apis() []string          { return d.cluster.APIs() }
-func (d *deployment) natsURL() string         { return d.cluster.NATSURLs() }
-func (d *deployment) keys() map[string]string { return d.cluster.Keys() }
-func (d *deployment) murders() int            { return 2 }
-func (d *deployment) storeURL() string        { return d.cluster.DSN() }
-func (d *deployment) logs() []string          { return d.cluster.LogFiles() }
+func (d *deployment) faults() []fault.Fault           { return d.cluster.Faults() }
+func (d *deployment) unavailable() []string           { return d.cluster.Unavailable() }
+func (d *deployment) apis() []string                  { return d.cluster.APIs() }
+func (d *deployment) natsURL() string                 { return d.cluster.NATSURLs() }
+func (d *deployment) keys() map[string]string         { return d.cluster.Keys() }
+func (d *deployment) murders() int                    { return 2 }
+func (d *deployment) storeURL() string                { return d.cluster.DSN() }
+func (d *deployment) logs() []string                  { return d.cluster.LogFiles() }
+func (d *deployment) note(format string, args ...any) { process.Note(d.log, format, args...) }
 
 func (d *deployment) slots() map[string]int {
 	all := d.cluster.Slots() // every executor serves both queues with the same slots
 	return map[string]int{"default": all, "default/" + cluster.OwnQueue: all}
-}
-
-func (d *deployment) note(format string, args ...any) {
-	_, _ = io.WriteString(d.log, time.Now().UTC().Format(time.RFC3339Nano)+" "+fmt.Sprintf(format, args...)+"\n")
 }

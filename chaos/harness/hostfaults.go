@@ -4,44 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/waterclock-io/waterclock/chaos/fault"
+	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/internal/failpoint"
 )
-
-// armedLimit is how long a process with a failpoint may live before it is said not to have reached it.
-const armedLimit = 8 * time.Second
 
 // faults are those of a single host. A wrong clock is none of them: on SQLite the clock of the machine is that of the database, by which everything is decided.
 func (h *host) faults() []fault.Fault {
 	out := []fault.Fault{
-		{Kind: "kill -9", Group: "process", Bring: h.killed(nil)},
-		{Kind: "kill -9 twice within a second", Group: "process", Bring: h.killed(h.killStarting)},
-		{Kind: "stop longer than the lease", Group: "process", Bring: h.stopped},
-		{Kind: "terminate and restart", Group: "deploy", Bring: h.restarted},
-		{Kind: "NATS back with empty data", Group: "nats", Loses: true, Bring: h.killed(h.emptyNATS)},
-		{Kind: "NATS back with older data", Group: "nats", Loses: true, Bring: h.olderNATS},
-		{Kind: "commit answers lost", Group: "sql", Bring: h.armedFor("store.commit=lost:0.05")},
-		{Kind: "transactions retried at random", Group: "sql", Bring: h.armedFor("store.retry=error:0.2")},
+		{Kind: "kill -9", Group: fault.Process, Bring: h.killed(nil)},
+		{Kind: "kill -9 twice within a second", Group: fault.Process, Bring: h.killed(h.killStarting)},
+		{Kind: "stop longer than the lease", Group: fault.Stop, Bring: h.stopped},
+		{Kind: "terminate and restart", Group: fault.Deploy, Bring: h.restarted},
+		{Kind: "NATS back with empty data", Group: fault.NATS, Loses: true, Unreachable: true, Bring: h.killed(h.emptyNATS)},
+		{Kind: "NATS back with older data", Group: fault.NATS, Loses: true, Unreachable: true, Bring: h.olderNATS},
+		{Kind: "commit answers lost", Group: fault.SQL, Bring: h.armed(failpoint.StoreCommit, "lost:0.05")},
+		{Kind: "transactions retried at random", Group: fault.SQL, Bring: h.armed(failpoint.StoreRetry, "error:0.2")},
 	}
 	for _, p := range failpoint.All {
-		out = append(out, fault.Fault{Kind: "failpoint " + p.Name, Group: "failpoint", Loses: p.Name == failpoint.StreamsGeneration, Bring: h.failpoint(p.Name)})
+		out = append(out, fault.Fault{Kind: "failpoint " + p.Name, Group: fault.Failpoint, Loses: p.Name == failpoint.StreamsGeneration, Bring: h.failpoint(p.Name)})
 	}
 	return out
 }
 
 // killed is kill -9 and, now and then after a while, a start; between the two something more may happen.
-func (h *host) killed(down func(ctx context.Context, rng *rand.Rand) error) func(context.Context, *rand.Rand) error {
+func (h *host) killed(down fault.Bringer) fault.Bringer {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		if !h.kill() {
-			return errors.New("the process was gone before it was killed; see process.log")
+		if err := h.Kill(); err != nil {
+			return err
 		}
 		if down != nil {
 			if err := down(ctx, rng); err != nil {
@@ -49,39 +44,32 @@ func (h *host) killed(down func(ctx context.Context, rng *rand.Rand) error) func
 			}
 		}
 		if rng.IntN(2) == 0 {
-			if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
+			if err := fault.Wait(ctx, fault.Between(rng, 0, 3*time.Second)); err != nil {
 				return err
 			}
 		}
-		return h.start(ctx)
+		return h.Start(ctx)
 	}
 }
 
 // killStarting starts the process and kills it within a second.
 func (h *host) killStarting(ctx context.Context, rng *rand.Rand) error {
-	for range addressTries {
-		if _, _, err := h.launch(nil); err != nil {
+	for {
+		if err := h.Launch(); err != nil {
 			return err
 		}
-		if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(time.Second)))); err != nil {
+		if err := fault.Wait(ctx, fault.Between(rng, 0, time.Second)); err != nil {
 			return err
 		}
-		if h.kill() {
-			return nil
-		}
-		if !h.addressInUse() {
-			break
+		err := h.Kill()
+		if err == nil || !h.AddressInUse() {
+			return err
 		}
 	}
-	return errors.New("the process ended by itself while it started; see process.log")
 }
 
 func (h *host) stopped(ctx context.Context, rng *rand.Rand) error {
-	if err := h.signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	err := fault.Wait(ctx, h.lease+time.Duration(rng.Int64N(int64(2500*time.Millisecond))))
-	return errors.Join(err, h.signal(syscall.SIGCONT))
+	return fault.Lasting(ctx, fault.Between(rng, h.lease, h.lease+2500*time.Millisecond), h.Stop, h.Cont)
 }
 
 // restarted is what a deploy does.
@@ -89,41 +77,41 @@ func (h *host) restarted(ctx context.Context, _ *rand.Rand) error {
 	if err := h.stop(ctx); err != nil {
 		return err
 	}
-	return h.start(ctx)
+	return h.Start(ctx)
 }
 
-// armedFor lets the process run for a while with an error injected at random.
-func (h *host) armedFor(points string) func(context.Context, *rand.Rand) error {
+// armed kills the process, lets it run for some seconds with a failpoint that hands out errors, and then without.
+func (h *host) armed(point, action string) fault.Bringer {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		return h.changed(ctx, rng, "WATERCLOCK_FAILPOINTS="+points)
+		if err := h.Kill(); err != nil {
+			return err
+		}
+		err := h.Start(ctx, failpoint.Variable+"="+point+"="+action)
+		if err == nil {
+			err = fault.Wait(ctx, fault.Between(rng, time.Second, 5*time.Second))
+		}
+		struck := h.Said(failpoint.Struck(point))
+		if errors.Is(err, process.ErrEnded) && struck { // it may give up over an error while it starts
+			err = nil
+		} else {
+			err = errors.Join(err, h.Kill())
+		}
+		if err := errors.Join(err, h.Start(ctx)); err != nil {
+			return err
+		}
+		if !struck {
+			return fault.ErrNotLanded
+		}
+		return nil
 	}
-}
-
-// changed starts the process anew with something in its environment, and some seconds later without it.
-func (h *host) changed(ctx context.Context, rng *rand.Rand, env string) error {
-	h.kill()
-	up, done, err := h.launch([]string{env})
-	if err != nil {
-		return err
-	}
-	select {
-	case <-up:
-		err = fault.Wait(ctx, time.Second+time.Duration(rng.Int64N(int64(4*time.Second))))
-	case <-done:
-		err = fmt.Errorf("the process does not start with %s: %w", env, fault.ErrNotLanded)
-	case <-time.After(upLimit):
-		err = fmt.Errorf("the process does not come up with %s", env)
-	}
-	if !h.kill() && err == nil {
-		err = fmt.Errorf("the process ended by itself with %s", env)
-	}
-	return errors.Join(err, h.start(ctx))
 }
 
 // failpoint starts the process anew so that it dies at a point, and then without.
-func (h *host) failpoint(name string) func(context.Context, *rand.Rand) error {
+func (h *host) failpoint(name string) fault.Bringer {
 	return func(ctx context.Context, rng *rand.Rand) error {
-		h.kill()
+		if err := h.Kill(); err != nil {
+			return err
+		}
 		if name == failpoint.StreamsGeneration { // passed only where RUNS is gone
 			if err := os.RemoveAll(h.natsData()); err != nil {
 				return err
@@ -133,42 +121,18 @@ func (h *host) failpoint(name string) func(context.Context, *rand.Rand) error {
 		if name == failpoint.ExecutorFlushing { // passed once, at the end
 			pass = 1
 		}
-		up, done, err := h.launch([]string{fmt.Sprintf("%s=%s=kill@%d", failpoint.Variable, name, pass)})
+		reached, err := h.Reach(ctx, name, pass, stopLimit, nil)
 		if err != nil {
 			return err
 		}
-		over := time.NewTimer(armedLimit)
-		defer over.Stop()
-		select {
-		case <-up:
-			if name == failpoint.ExecutorFlushing {
-				if err := fault.Wait(ctx, time.Second); err != nil {
-					return err
-				}
-				_ = h.signal(syscall.SIGTERM) // gone already, at worst
-			}
-			select {
-			case <-done:
-			case <-over.C:
-				err = fault.ErrNotLanded
-			}
-		case <-done:
-		case <-over.C:
-			err = fault.ErrNotLanded
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := h.Start(ctx); err != nil {
+			return err
 		}
-		if err == nil && !h.diedAt(name) {
-			err = fault.ErrNotLanded
+		if !reached {
+			return fault.ErrNotLanded
 		}
-		h.kill()
-		return errors.Join(err, h.start(ctx))
+		return nil
 	}
-}
-
-// diedAt tells whether the last that the process said was that it dies at a point.
-func (h *host) diedAt(name string) bool {
-	return strings.Contains(h.lastWords(), "failpoint "+name+": killed")
 }
 
 // natsData is where the embedded NATS server keeps its streams.
@@ -178,47 +142,21 @@ func (h *host) emptyNATS(context.Context, *rand.Rand) error { return os.RemoveAl
 
 // olderNATS brings the streams back as they were some seconds before.
 func (h *host) olderNATS(ctx context.Context, rng *rand.Rand) error {
-	// A copy of files that are written to is as torn as what a crash leaves; one of a stopped process is whole.
-	if err := h.signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
 	older := h.natsData() + ".older"
-	err := errors.Join(os.RemoveAll(older), copyTree(h.natsData(), older))
-	if err := errors.Join(err, h.signal(syscall.SIGCONT)); err != nil {
+	// A process that is stopped has its files as they would be after a kill in that moment.
+	keep := func() error {
+		if err := errors.Join(h.Stop(), os.RemoveAll(older), os.CopyFS(older, os.DirFS(h.natsData()))); err != nil {
+			return fmt.Errorf("keep the data of NATS: %w", err)
+		}
+		return nil
+	}
+	if err := fault.Lasting(ctx, 0, keep, h.Cont); err != nil {
 		return err
 	}
-	if err := fault.Wait(ctx, time.Second+time.Duration(rng.Int64N(int64(3*time.Second)))); err != nil {
+	if err := fault.Wait(ctx, fault.Between(rng, time.Second, 4*time.Second)); err != nil {
 		return err
 	}
 	return h.killed(func(context.Context, *rand.Rand) error {
 		return errors.Join(os.RemoveAll(h.natsData()), os.Rename(older, h.natsData()))
 	})(ctx, rng)
-}
-
-// copyTree copies a folder. What goes while it is read is passed over.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, rel)
-		if e.IsDir() {
-			return os.MkdirAll(target, 0o700)
-		}
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(target, b, 0o600)
-	})
 }

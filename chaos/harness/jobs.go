@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
@@ -46,7 +47,7 @@ type maker struct {
 type queueName struct{ name, full string }
 
 func (m *maker) between(low, high time.Duration) time.Duration {
-	return low + time.Duration(m.rng.Int64N(int64(high-low)))
+	return fault.Between(m.rng, low, high)
 }
 
 // one makes a one-time job of any sort.
@@ -80,7 +81,7 @@ func (m *maker) one(number int, now time.Time) (*waterclockv1.JobSpec, checker.J
 		w = work{file: m.file, child: m.child, long: m.between(1500*time.Millisecond, 2500*time.Millisecond), murder: true}
 		j.Doomed, j.MaxAttempts = true, 2
 	}
-	j.Schedule.At = j.Schedule.At.UTC().Truncate(time.Microsecond)
+	j.Fails, j.Schedule.At = int32(w.fails), j.Schedule.At.UTC().Truncate(time.Microsecond) //nolint:gosec // a few
 	m.place(&j)
 	return m.spec(j, w), j
 }
@@ -91,7 +92,7 @@ const murderAhead = 15 * time.Second
 // place puts a job into a queue.
 func (m *maker) place(j *checker.Job) {
 	if len(m.queues) > 0 {
-		j.Queue = m.queues[m.rng.IntN(len(m.queues))].full
+		j.Queue = fault.Pick(m.rng, m.queues).full
 	}
 }
 
@@ -99,7 +100,7 @@ func (m *maker) place(j *checker.Job) {
 func (m *maker) series(number int, now time.Time) (*waterclockv1.JobSpec, checker.Job) {
 	period := m.between(time.Second, 3*time.Second).Truncate(time.Millisecond)
 	j := checker.Job{
-		Number: number, MaxAttempts: 50, Overlap: []string{"forbid", "allow"}[m.rng.IntN(2)], CatchUp: []string{"latest", "all", "none"}[m.rng.IntN(3)],
+		Number: number, MaxAttempts: 50, Overlap: fault.Pick(m.rng, []string{"forbid", "allow"}), CatchUp: fault.Pick(m.rng, []string{"latest", "all", "none"}),
 		Schedule: m.every(period, now.Add(m.between(0, time.Second)), m.between(5*time.Second, 25*time.Second)),
 	}
 	w := work{file: m.file, child: m.child, long: m.between(0, 200*time.Millisecond)}
@@ -122,7 +123,7 @@ func (m *maker) minutely(number int, now time.Time) (*waterclockv1.JobSpec, chec
 		return nil, checker.Job{}, false
 	}
 	j := checker.Job{Number: number, MaxAttempts: 50, Overlap: "forbid", CatchUp: "latest", Schedule: schedule.Schedule{
-		Kind: schedule.Cron, Spec: []string{"* * * * *", "*/1 * * * *", "0-59 * * * *"}[m.rng.IntN(3)], Zone: "Europe/Berlin", End: end,
+		Kind: schedule.Cron, Spec: fault.Pick(m.rng, []string{"* * * * *", "*/1 * * * *", "0-59 * * * *"}), Zone: "Europe/Berlin", End: end,
 	}}
 	m.place(&j)
 	return m.spec(j, work{file: m.file, child: m.child, long: m.between(0, 200*time.Millisecond)}), j, true

@@ -11,14 +11,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/chaos/fault"
 )
 
 const (
-	// between is the longest time between two faults of a lane; after each few comes a calm, in which nothing is disturbed and what waits has its turn.
+	// between is the longest time between two faults of a lane; after each few of them comes a calm, in which no lane brings any: what waits has its turn, and
+	// once it has had the time to recover it is looked at whether anything waits too long.
 	between   = 2 * time.Second
 	calmEvery = 8
-	calm      = 8 * time.Second
+	calm      = checker.Recovery + 5*time.Second
 	// landTries is how often a fault is brought that hits nothing, before another kind has its turn.
 	landTries = 3
 )
@@ -30,7 +32,11 @@ type nemesis struct {
 	// most is how many may land before the run ends; 0: no bound.
 	most int
 
+	// busy has room for one fault of each lane; a calm takes all of it.
+	busy chan struct{}
+
 	mu      sync.Mutex
+	count   int // of faults since the beginning, each with all its tries
 	brought map[string]int
 	landed  map[string]int
 	windows []window
@@ -62,11 +68,12 @@ func newNemesis(faults []fault.Fault, lanes int, note func(string, ...any), sour
 			n.lanes = append(n.lanes, &lane{rng: source(uint64(1000 + i)), kinds: kinds}) //nolint:gosec // small
 		}
 	}
+	n.busy = make(chan struct{}, len(n.lanes))
 	return n
 }
 
 // surroundings are the groups of faults that hit what is around the processes of Waterclock: they have a lane of their own.
-var surroundings = map[string]bool{"link": true, "nats": true, "stream": true, "sql": true}
+var surroundings = map[string]bool{fault.Link: true, fault.NATS: true, fault.Stream: true, fault.SQL: true}
 
 func (l *lane) draw() fault.Fault {
 	if len(l.left) == 0 {
@@ -74,7 +81,7 @@ func (l *lane) draw() fault.Fault {
 	}
 	kind := l.kinds[l.left[0]]
 	l.left = l.left[1:]
-	return kind[l.rng.IntN(len(kind))]
+	return fault.Pick(l.rng, kind)
 }
 
 // work brings faults until the time is over, or enough have landed.
@@ -95,23 +102,44 @@ func (n *nemesis) work(ctx context.Context, until time.Time) error {
 }
 
 func (n *nemesis) lane(ctx context.Context, l *lane, until time.Time) error {
-	pause := time.Duration(l.rng.Int64N(int64(between)))
-	for count := 1; ; count++ {
+	pause := fault.Between(l.rng, 0, between)
+	for {
 		if err := fault.Wait(ctx, min(pause, time.Until(until))); err != nil {
 			return err
 		}
+		n.busy <- struct{}{} // a calm may have to end first
 		if !time.Now().Before(until) || n.enough() {
+			<-n.busy
 			return nil
 		}
-		f := l.draw()
-		if err := n.bring(ctx, l.rng, f); err != nil {
+		err := n.bring(ctx, l.rng, l.draw())
+		<-n.busy
+		if err == nil && n.calmIsDue() {
+			err = n.calm(ctx, until)
+		}
+		if err != nil {
 			return err
 		}
-		pause = time.Duration(l.rng.Int64N(int64(between)))
-		if count%calmEvery == 0 {
-			pause += calm
-		}
+		pause = fault.Between(l.rng, 0, between)
 	}
+}
+
+// calmIsDue counts the faults of all lanes, and is true after each few.
+func (n *nemesis) calmIsDue() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.count++
+	return n.count%(calmEvery*len(n.lanes)) == 0
+}
+
+// calm waits for the faults of all lanes to end, and lets none begin for a while.
+func (n *nemesis) calm(ctx context.Context, until time.Time) error {
+	for range n.lanes {
+		n.busy <- struct{}{} // a fault ends, also where the run does
+		defer func() { <-n.busy }()
+	}
+	n.note("calm")
+	return fault.Wait(ctx, min(calm, time.Until(until)))
 }
 
 func (n *nemesis) enough() bool {
@@ -133,7 +161,7 @@ func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault) erro
 		n.note("fault over after %s: %s", till.Sub(from).Round(time.Millisecond), f.Kind)
 		n.mu.Lock()
 		n.brought[f.Kind]++
-		n.windows = append(n.windows, window{f.Kind, from, till, f.Loses, f.Group == "nats" || f.Group == "stream" || f.Group == "link"})
+		n.windows = append(n.windows, window{checker.Window{From: from, Till: till}, f.Loses, f.Unreachable})
 		if err == nil {
 			n.landed[f.Kind]++
 		}
@@ -196,13 +224,13 @@ type load interface {
 func aimed(faults []fault.Fault, on load) []fault.Fault {
 	out := slices.Clone(faults)
 	for i, f := range faults {
-		if f.Group == "failpoint" {
+		if f.Group == fault.Failpoint {
 			out[i].Bring = func(ctx context.Context, rng *rand.Rand) error {
 				on.stir(f.Kind)
 				return f.Bring(ctx, rng)
 			}
 		}
-		if f.Group != "process" || !strings.HasPrefix(f.Kind, "kill -9") {
+		if f.Group != fault.Process || !strings.HasPrefix(f.Kind, "kill -9") {
 			continue
 		}
 		after := func(kind string, within time.Duration, cancels bool) {
@@ -211,7 +239,7 @@ func aimed(faults []fault.Fault, on load) []fault.Fault {
 				if cancels {
 					on.cancels(ctx)
 				}
-				if err := fault.Wait(ctx, time.Duration(rng.Int64N(int64(within)))); err != nil {
+				if err := fault.Wait(ctx, fault.Between(rng, 0, within)); err != nil {
 					return err
 				}
 				return f.Bring(ctx, rng)

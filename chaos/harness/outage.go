@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -114,26 +113,17 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 	back := time.Now()
 	first := number + 1
 	submit(freshRuns, func(int) time.Time { return time.Now() }, 0)
-	return out, r.judgeOutage(ctx, out, window{from: gone, till: back}, first)
+	return out, r.judgeOutage(ctx, out, checker.Window{From: gone, Till: back}, first)
 }
 
 // judgeOutage waits until all is over, and tells how it went.
-func (r *rig) judgeOutage(ctx context.Context, out *Outage, w window, fresh int) error {
+func (r *rig) judgeOutage(ctx context.Context, out *Outage, w checker.Window, fresh int) error {
 	h := &checker.History{}
-	var err error
-	if h.Left, _, err = r.settle(ctx, time.Now().Add(time.Minute)); err != nil {
-		return err
-	}
-	if err := r.traffic.fill(ctx, h, nil); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(r.file)
+	_, failures, err := r.gather(ctx, h, time.Now().Add(time.Minute), nil)
 	if err != nil {
 		return err
 	}
-	if h.Work, err = checker.ParseLines(string(text)); err != nil {
-		return err
-	}
+	out.Failures = append(out.Failures, failures...)
 	out.Violations = checker.Check(h)
 	due := map[int]time.Time{}
 	for i := range h.Jobs {
@@ -148,10 +138,10 @@ func (r *rig) judgeOutage(ctx context.Context, out *Outage, w window, fresh int)
 	}
 	out.FirstStart = -1
 	for _, l := range h.Work {
-		if l.Kind != checker.Start || l.At.Before(w.till) {
+		if l.Kind != checker.Start || l.At.Before(w.Till) {
 			continue
 		}
-		since := l.At.Sub(w.till)
+		since := l.At.Sub(w.Till)
 		if l.Number >= fresh {
 			out.FreshWorst = max(out.FreshWorst, l.At.Sub(due[l.Number]))
 			continue
@@ -176,11 +166,5 @@ func (o *Outage) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, v := range o.Violations {
-		fmt.Fprintf(w, "  %s\n", v)
-	}
-	for _, f := range o.Failures {
-		fmt.Fprintf(w, "  FAILED: %s\n", f)
-	}
-	return nil
+	return printWrong(w, o.Violations, o.Failures)
 }

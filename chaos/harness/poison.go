@@ -29,7 +29,7 @@ type poisoner struct {
 	js         jetstream.JetStream
 	rng        *mathrand.Rand
 	namespaces []string
-	// sealer makes tickets that the cluster believes; nil: those that it must see through are all there are.
+	// sealer makes tickets that the cluster believes.
 	sealer *streams.Sealer
 
 	mu   sync.Mutex
@@ -44,13 +44,10 @@ type poured struct {
 	at   time.Time
 }
 
-// garbageText is in what faults put into streams to make a process meet it; nothing is said of where that ends.
-const garbageText = "garbage of a fault run"
-
 // work pours until the load ends.
 func (p *poisoner) work(load, calls context.Context) error {
 	for n := 0; ; n++ {
-		if fault.Wait(load, poisonEvery/2+time.Duration(p.rng.Int64N(int64(poisonEvery)))) != nil {
+		if fault.Wait(load, fault.Between(p.rng, poisonEvery/2, poisonEvery*3/2)) != nil {
 			return nil
 		}
 		if err := p.pour(calls, n); err != nil {
@@ -61,7 +58,7 @@ func (p *poisoner) work(load, calls context.Context) error {
 
 // pour puts one message in, the kinds in turn. What NATS does not take is tried again under the same id, so that it is there once.
 func (p *poisoner) pour(ctx context.Context, n int) error {
-	namespace := p.namespaces[p.rng.IntN(len(p.namespaces))]
+	namespace := fault.Pick(p.rng, p.namespaces)
 	mark := rand.Text()
 	var subject string
 	var body []byte
@@ -82,9 +79,6 @@ func (p *poisoner) pour(ctx context.Context, n int) error {
 		subject = streams.StatusSubject("nobody")
 		body, err = statusOf(mark, []byte("a ticket that nobody has sealed"))
 	default:
-		if p.sealer == nil {
-			return p.pour(ctx, n+1)
-		}
 		out.What = "a status of a run that never was"
 		subject = streams.StatusSubject("nobody")
 		var ticket []byte
@@ -107,17 +101,10 @@ func (p *poisoner) pour(ctx context.Context, n int) error {
 }
 
 func (p *poisoner) put(ctx context.Context, subject string, body []byte, id string) error {
-	for {
-		one, cancel := context.WithTimeout(ctx, callLimit)
-		_, err := p.js.Publish(one, subject, body, jetstream.WithMsgID(id))
-		cancel()
-		if err == nil {
-			return nil
-		}
-		if err := fault.Wait(ctx, retryEvery); err != nil {
-			return err
-		}
-	}
+	return fault.Retry(ctx, callLimit, retryEvery, nil, func(ctx context.Context) error {
+		_, err := p.js.Publish(ctx, subject, body, jetstream.WithMsgID(id))
+		return err
+	})
 }
 
 func statusOf(mark string, ticket []byte) ([]byte, error) {
@@ -179,7 +166,7 @@ func (p *poisoner) ended(letters []dead, lost []checker.Window) (all []checker.P
 		}
 	}
 	for i, l := range letters {
-		if !ours[i] && !strings.Contains(l.body, garbageText) {
+		if !ours[i] && !strings.Contains(l.body, fault.Garbage) {
 			strays = append(strays, l)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -73,7 +72,7 @@ func (r *rig) measure(ctx context.Context, kinds []string, times int) ([]Recover
 	var jobs []sent
 	var wg sync.WaitGroup
 	wg.Go(func() { jobs = r.flow(flow) })
-	windows := map[string][]window{}
+	windows := map[string][]checker.Window{}
 	rng := r.source(7)
 	err := fault.Wait(ctx, settled)
 	for n := 0; n < times && err == nil; n++ {
@@ -82,7 +81,7 @@ func (r *rig) measure(ctx context.Context, kinds []string, times int) ([]Recover
 			if err = byKind[k][n%len(byKind[k])].Bring(ctx, rng); err != nil {
 				break
 			}
-			windows[k] = append(windows[k], window{kind: k, from: from, till: time.Now()})
+			windows[k] = append(windows[k], checker.Window{From: from, Till: time.Now()})
 			r.world.note("measured: %s", k)
 			if err = fault.Wait(ctx, settled); err != nil {
 				break
@@ -94,11 +93,7 @@ func (r *rig) measure(ctx context.Context, kinds []string, times int) ([]Recover
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(r.file)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := checker.ParseLines(string(text))
+	lines, err := r.lines()
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +143,7 @@ func (r *rig) flow(ctx context.Context) []sent {
 }
 
 // add takes what one fault did to the flow.
-func (rec *Recovery) add(w window, jobs []sent, lines []checker.Line) {
+func (rec *Recovery) add(w checker.Window, jobs []sent, lines []checker.Line) {
 	first := map[int]time.Time{}
 	last := map[string]checker.Line{} // of each session that is not over
 	var starts, submits, again time.Duration
@@ -156,19 +151,19 @@ func (rec *Recovery) add(w window, jobs []sent, lines []checker.Line) {
 		if _, known := first[l.Number]; !known && l.Kind == checker.Start {
 			first[l.Number] = l.At
 		}
-		if before, open := last[l.RunID]; open && l.Kind == checker.Start && l.Dispatch > before.Dispatch && before.At.After(w.from.Add(-time.Second)) && before.At.Before(w.till.Add(settled)) {
-			again = max(again, l.At.Sub(w.from))
+		if before, open := last[l.RunID]; open && l.Kind == checker.Start && l.Dispatch > before.Dispatch && before.At.After(w.From.Add(-time.Second)) && before.At.Before(w.Till.Add(settled)) {
+			again = max(again, l.At.Sub(w.From))
 		}
 		if last[l.RunID] = l; l.Kind == checker.End {
 			delete(last, l.RunID)
 		}
 	}
-	end := w.till.Add(settled - flowAhead)
+	end := w.Till.Add(settled - flowAhead)
 	for _, s := range jobs {
-		if s.due.After(w.from) && s.due.Before(end) {
+		if s.due.After(w.From) && s.due.Before(end) {
 			from := s.due
-			if w.till.After(from) {
-				from = w.till
+			if w.Till.After(from) {
+				from = w.Till
 			}
 			if at, began := first[s.number]; began {
 				starts = max(starts, at.Sub(from))
@@ -176,10 +171,10 @@ func (rec *Recovery) add(w window, jobs []sent, lines []checker.Line) {
 				starts = max(starts, end.Sub(from)) // at least
 			}
 		}
-		if s.given.After(w.from) && s.asked.Before(end) {
+		if s.given.After(w.From) && s.asked.Before(end) {
 			from := s.asked
-			if w.till.After(from) {
-				from = w.till
+			if w.Till.After(from) {
+				from = w.Till
 			}
 			submits = max(submits, s.given.Sub(from))
 		}
@@ -210,9 +205,8 @@ func PrintRecoveries(w io.Writer, all []Recovery) error {
 
 // submitFlow submits until it is answered, and tells whether it was.
 func (c *client) submitFlow(ctx context.Context, spec *waterclockv1.JobSpec, key string) bool {
-	_, _, ok := c.until(ctx, "submit", func(ctx context.Context, _ bool) error {
+	return c.insistent(ctx, "submit", func(ctx context.Context, _ bool) error {
 		_, err := c.jobs.SubmitJob(ctx, connect.NewRequest(&waterclockv1.SubmitJobRequest{Spec: spec, IdempotencyKey: key}))
 		return err
-	})
-	return ok
+	}).ok
 }

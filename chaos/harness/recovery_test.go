@@ -35,7 +35,7 @@ func TestRecoveryIsMeasuredFromTheFault(t *testing.T) {
 		line(checker.Start, "c", 3, 1, 15.2), line(checker.Start, "d", 4, 1, 16.1),
 	}
 	var rec Recovery
-	rec.add(window{kind: "k", from: at(10), till: at(12)}, jobs, lines)
+	rec.add(checker.Window{From: at(10), Till: at(12)}, jobs, lines)
 	want := Recovery{Starts: []time.Duration{time.Second}, Again: []time.Duration{4 * time.Second}, Submits: []time.Duration{2500 * time.Millisecond}}
 	if diff := cmp.Diff(want, rec); diff != "" {
 		t.Error(diff)
@@ -52,7 +52,7 @@ func TestRecoverySeesWhatNeverBegan(t *testing.T) {
 	t.Parallel()
 	from := time.Unix(1000, 0)
 	var rec Recovery
-	rec.add(window{from: from, till: from.Add(time.Second)}, []sent{{number: 1, due: from.Add(2 * time.Second), asked: from, given: from}}, nil)
+	rec.add(checker.Window{From: from, Till: from.Add(time.Second)}, []sent{{number: 1, due: from.Add(2 * time.Second), asked: from, given: from}}, nil)
 	if want := settled - flowAhead - time.Second; rec.Starts[0] != want {
 		t.Errorf("late by %s, want %s", rec.Starts[0], want)
 	}

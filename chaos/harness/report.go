@@ -1,8 +1,6 @@
 package harness
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -105,16 +103,16 @@ func (r *rig) report(h *checker.History, quietAfter time.Duration) *Report {
 func wentOn(outages []window, starts []time.Time) []time.Duration {
 	var out []time.Duration
 	var waited time.Duration
-	outages = slices.SortedFunc(slices.Values(outages), func(a, b window) int { return a.from.Compare(b.from) })
+	outages = slices.SortedFunc(slices.Values(outages), func(a, b window) int { return a.From.Compare(b.From) })
 	for n, o := range outages {
-		i, _ := slices.BinarySearchFunc(starts, o.till, time.Time.Compare)
+		i, _ := slices.BinarySearchFunc(starts, o.Till, time.Time.Compare)
 		last := n+1 == len(outages)
 		switch {
-		case i < len(starts) && (last || starts[i].Before(outages[n+1].from)):
-			out = append(out, waited+starts[i].Sub(o.till))
+		case i < len(starts) && (last || starts[i].Before(outages[n+1].From)):
+			out = append(out, waited+starts[i].Sub(o.Till))
 			waited = 0
 		case !last:
-			waited += max(outages[n+1].from.Sub(o.till), 0)
+			waited += max(outages[n+1].From.Sub(o.Till), 0)
 		}
 	}
 	return out
@@ -129,8 +127,8 @@ func (r *Report) scanLog(path string) {
 		r.Failures = append(r.Failures, err.Error())
 		return
 	}
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		line := s.Text()
+	for line := range strings.Lines(string(b)) { // of any length
+		line = strings.TrimSuffix(line, "\n")
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			r.Failures = append(r.Failures, "the process died by itself: "+line)
 		}
@@ -184,11 +182,18 @@ func (r *Report) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, v := range r.Violations {
-		fmt.Fprintf(w, "  %s\n", v)
+	return printWrong(w, r.Violations, r.Failures)
+}
+
+// printWrong writes what is wrong below a table.
+func printWrong(w io.Writer, violations []checker.Violation, failures []string) error {
+	var out strings.Builder
+	for _, v := range violations {
+		fmt.Fprintf(&out, "  %s\n", v)
 	}
-	for _, f := range r.Failures {
-		fmt.Fprintf(w, "  FAILED: %s\n", f)
+	for _, f := range failures {
+		fmt.Fprintf(&out, "  FAILED: %s\n", f)
 	}
-	return nil
+	_, err := io.WriteString(w, out.String())
+	return err
 }

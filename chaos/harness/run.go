@@ -1,7 +1,7 @@
 // Package harness brings faults upon real processes of Waterclock while clients put load on it, and gathers what package checker needs to judge the outcome.
 //
-// It runs a single host (`waterclock dev`) or a cluster, with real processes, real signals and real commands; everything random is drawn from one seed, though what the processes make of it is
-// theirs. It judges nothing itself. Command chaos/cmd/chaos calls it; it is no test, because it takes as long as it is told to.
+// It runs a single host (`waterclock dev`) or a cluster, with real processes, real signals and real commands; everything random is drawn from one seed, though what
+// the processes make of it is theirs. It judges nothing itself. Command chaos/cmd/chaos calls it; it is no test, because it takes as long as it is told to.
 package harness
 
 import (
@@ -22,7 +22,6 @@ import (
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/chaos/fault"
-	"github.com/waterclock-io/waterclock/job/schedule"
 )
 
 const (
@@ -127,9 +126,17 @@ func (r *rig) close() error {
 func newWorld(o Options) (world, error) {
 	switch o.Store {
 	case "sqlite":
-		return newHost(o, o.Dir)
+		h, err := newHost(o)
+		if err != nil {
+			return nil, err // and no world that is a nil pointer
+		}
+		return h, nil
 	case "postgres":
-		return newDeployment(o)
+		d, err := newDeployment(o)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	default:
 		return nil, fmt.Errorf("store: given %q, allowed: sqlite, postgres", o.Store)
 	}
@@ -186,7 +193,7 @@ func (r *rig) faults(ctx context.Context) error {
 func (r *rig) offered() []fault.Fault {
 	all := r.world.faults()
 	if r.o.TrueClock {
-		all = slices.DeleteFunc(all, func(f fault.Fault) bool { return f.Group == "clock" })
+		all = slices.DeleteFunc(all, func(f fault.Fault) bool { return f.Group == fault.Clock })
 	}
 	return all
 }
@@ -206,101 +213,4 @@ func (r *rig) lanes() int {
 		return 1
 	}
 	return 2
-}
-
-// judge waits for everything to end, and hands what is known to the checker.
-func (r *rig) judge(ctx context.Context) (*Report, error) {
-	h := &checker.History{Slots: r.world.slots()}
-	var lost []checker.Window
-	for _, w := range r.nemesis.windows {
-		h.Disturbed = append(h.Disturbed, checker.Window{From: w.from, Till: w.till})
-		if w.nats {
-			h.Unreachable = append(h.Unreachable, checker.Window{From: w.from, Till: w.till})
-		}
-		if w.loses {
-			lost = append(lost, checker.Window{From: w.from, Till: w.till})
-		}
-	}
-	healed := time.Now()
-	if due := lastDue(r.traffic.told()); due.After(healed) {
-		healed = due
-	}
-	var err error
-	var quietAfter time.Duration
-	if h.Left, quietAfter, err = r.settle(ctx, healed); err != nil {
-		return nil, err
-	}
-	if err := r.traffic.fill(ctx, h, lost); err != nil {
-		return nil, err
-	}
-	stopErr := r.world.stop(ctx)
-	text, err := os.ReadFile(r.file)
-	if err != nil {
-		return nil, fmt.Errorf("read what the commands wrote: %w", err)
-	}
-	if h.Work, err = checker.ParseLines(string(text)); err != nil {
-		return nil, fmt.Errorf("read what the commands wrote: %w", err)
-	}
-	alive, err := outliving(r.file)
-	if err != nil {
-		return nil, err
-	}
-	rep := r.report(h, quietAfter)
-	if stopErr != nil {
-		rep.Failures = append(rep.Failures, stopErr.Error())
-	}
-	if alive > 0 {
-		rep.Failures = append(rep.Failures, fmt.Sprintf("%d commands outlive the processes", alive))
-	}
-	return rep, nil
-}
-
-// lastDue is when the last occurrence of all falls due.
-func lastDue(jobs []checker.Job) time.Time {
-	var last time.Time
-	of := func(s schedule.Schedule) {
-		at := s.At
-		if s.Kind != schedule.Once {
-			at = s.End
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	for _, j := range jobs {
-		of(j.Schedule)
-		for _, ch := range j.Changes {
-			if ch.Kind == checker.Update {
-				of(ch.Schedule)
-			}
-		}
-	}
-	return last
-}
-
-// settle waits until nothing is left, or the time for it is over; it returns what is left and how long that took.
-func (r *rig) settle(ctx context.Context, healed time.Time) (checker.Left, time.Duration, error) {
-	if err := fault.Wait(ctx, time.Until(healed)); err != nil {
-		return checker.Left{}, 0, err
-	}
-	l, err := openLeftOf(r.world.storeURL(), r.nc)
-	if err != nil {
-		return checker.Left{}, 0, err
-	}
-	defer func() { _ = l.db.Close() }() // read-only
-	for {
-		one, cancel := context.WithTimeout(ctx, 10*time.Second)
-		now, err := l.read(one)
-		cancel()
-		since := time.Since(healed)
-		switch {
-		case err == nil && drained(now), err == nil && since > quiet:
-			return now, since, nil
-		case err != nil && since > quiet:
-			return now, since, err
-		}
-		if err := fault.Wait(ctx, 200*time.Millisecond); err != nil {
-			return now, since, err
-		}
-	}
 }

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	"github.com/waterclock-io/waterclock/streams"
 )
 
@@ -121,35 +121,6 @@ func lanesOf(namespace string, queues []string) []queueName {
 	return out
 }
 
-// clusterKey reads the key that tickets are sealed with.
-func clusterKey(ctx context.Context, store string) (_ []byte, err error) {
-	db, err := openStore(store)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	var key []byte
-	if err := db.QueryRowContext(ctx, "SELECT key FROM cluster").Scan(&key); err != nil {
-		return nil, fmt.Errorf("read the key of the cluster: %w", err)
-	}
-	return key, nil
-}
-
-// openStore opens the database at sqlite:PATH or postgres://… beside the processes, to look at it.
-func openStore(store string) (*sql.DB, error) {
-	driver, source := "pgx", store
-	if path, is := strings.CutPrefix(store, "sqlite:"); is {
-		// Readers of a write-ahead log hold nobody up.
-		driver, source = "sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)"
-	}
-	db, err := sql.Open(driver, source)
-	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
-	}
-	db.SetMaxOpenConns(2)
-	return db, nil
-}
-
 // work loads the world until the load ends; answers are waited for until calls ends.
 func (t *traffic) work(until, calls context.Context) error {
 	var wg sync.WaitGroup
@@ -182,11 +153,11 @@ func (t *traffic) probe(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		jobs := t.clients[t.rng.IntN(len(t.clients))].told()
+		jobs := fault.Pick(t.rng, t.clients).told()
 		if len(jobs) == 0 {
 			continue
 		}
-		j := jobs[t.rng.IntN(len(jobs))]
+		j := fault.Pick(t.rng, jobs)
 		one, cancel := context.WithTimeout(ctx, callLimit)
 		err := rd.one(one, &j)
 		cancel()

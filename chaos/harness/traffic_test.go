@@ -3,26 +3,19 @@ package harness
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
-	"github.com/waterclock-io/waterclock/job/schedule"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 )
@@ -203,177 +196,5 @@ func TestForeignCallsKeepWhatWasSaid(t *testing.T) {
 	introduce([]*client{c, same})
 	if same.peers != nil {
 		t.Error("clients of one namespace are strangers to each other")
-	}
-}
-
-func TestJobsOfEverySortAreMade(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 21, 12, 0, 30, 0, time.UTC)
-	var murders atomic.Int64
-	murders.Store(2)
-	seen := map[string]int{}
-	for seed := range uint64(400) {
-		m := &maker{
-			rng: seeded(seed), end: now.Add(time.Minute), child: []string{"chaos", "child"}, web: "http://127.0.0.1:9", murders: &murders,
-			queues: lanesOf("a", []string{"default", "b/other", "a/own"}),
-		}
-		spec, j := m.one(1, now)
-		seen[spec.GetKind()]++
-		seen["queue "+spec.GetQueue()+" "+j.Queue]++
-		if j.Doomed {
-			seen["doomed"]++
-		}
-		if spec.GetAttemptTimeout() != nil {
-			seen["slow"]++
-		}
-		spec, j = m.series(1, now)
-		seen[spec.GetCatchUp().String()]++
-		if got := spec.GetSchedule().GetJitter().AsDuration(); got != j.Schedule.Jitter {
-			t.Errorf("jitter %s is sent, %s remembered", got, j.Schedule.Jitter)
-		}
-		if spec, j, fires := m.minutely(1, now); !fires || j.Schedule.Validate() != nil || spec.GetSchedule().GetCron().GetSpec() != j.Schedule.Spec {
-			t.Errorf("%v %+v %v", fires, j.Schedule, spec)
-		}
-		if occ, _ := j.Schedule.Between(now, m.end.Add(time.Hour), 1000); j.Schedule.Kind != schedule.Every || len(occ) == 0 {
-			t.Errorf("%+v never fires", j.Schedule)
-		}
-		m.end = now.Add(20 * time.Second)
-		if _, _, fires := m.minutely(1, now); fires {
-			t.Error("a rule is made that cannot fire")
-		}
-	}
-	if seen["doomed"] != 2 {
-		t.Errorf("%d jobs are doomed, want 2", seen["doomed"])
-	}
-	for _, want := range []string{"exec", "http", "slow", "queue  default", "queue own a/own", "CATCH_UP_ALL", "CATCH_UP_NONE", "CATCH_UP_UNSPECIFIED"} {
-		if seen[want] == 0 {
-			t.Errorf("no job is made of the sort %q: %v", want, seen)
-		}
-	}
-	if seen["queue other b/other"] > 0 {
-		t.Error("a job is put into a queue of another namespace")
-	}
-}
-
-func TestWebhookWritesLinesAndRefusesTheOlder(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "lines")
-	w, err := newWebhook(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := func(ctx context.Context, attempt, dispatch int, do work) (int, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, webURL(w.url, 7, do), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Waterclock-Run-Id", "r")
-		req.Header.Set("Waterclock-Attempt", fmt.Sprint(attempt))
-		req.Header.Set("Waterclock-Dispatch", fmt.Sprint(dispatch))
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		_, err = io.Copy(io.Discard, res.Body)
-		return res.StatusCode, errors.Join(err, res.Body.Close())
-	}
-	for _, tt := range []struct{ attempt, dispatch, fails, want int }{{1, 2, 1, 500}, {2, 3, 1, 200}, {1, 2, 0, 409}} {
-		if got, err := call(t.Context(), tt.attempt, tt.dispatch, work{fails: tt.fails}); got != tt.want || err != nil {
-			t.Errorf("dispatch %d: got %d, %v, want %d", tt.dispatch, got, err, tt.want)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for !strings.Contains(text(file), "start r 3 4") {
-			if t.Context().Err() != nil {
-				break
-			}
-		}
-		cancel() // the executor hangs up
-	}()
-	if _, err := call(ctx, 3, 4, work{long: time.Minute}); err == nil {
-		t.Error("a call that was hung up was answered")
-	}
-	if err := w.close(); err != nil || w.olderRefused() != 1 {
-		t.Errorf("%d refused: %v", w.olderRefused(), err)
-	}
-	lines, err := checker.ParseLines(text(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, l := range lines {
-		if l.Kind != checker.Alive {
-			got = append(got, fmt.Sprint(l.Kind, l.Attempt, l.Dispatch, l.Number, l.Group >= webGroup))
-		}
-	}
-	want := []string{"start 1 2 7 true", "end 1 2 7 true", "start 2 3 7 true", "end 2 3 7 true", "start 3 4 7 true"}
-	if diff := cmp.Diff(want, got, cmp.Transformer("words", func(s string) string { return strings.ReplaceAll(s, " ", "") })); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func text(file string) string {
-	b, _ := os.ReadFile(file) // not there yet
-	return string(b)
-}
-
-func TestExecutorIsFoundAboveItsGuards(t *testing.T) {
-	t.Parallel()
-	proc := t.TempDir()
-	put := func(pid, parent int, args ...string) {
-		dir := filepath.Join(proc, fmt.Sprint(pid))
-		if err := errors.Join(os.Mkdir(dir, 0o700),
-			os.WriteFile(filepath.Join(dir, "cmdline"), []byte(strings.Join(args, "\x00")+"\x00"), 0o600),
-			os.WriteFile(filepath.Join(dir, "status"), fmt.Appendf(nil, "Name:\tx\nPPid:\t%d\n", parent), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(10, 1, "/bin/waterclock", "executor", "--log.level", "info")
-	put(11, 10, "waterclock-guard")
-	put(20, 1, "/bin/waterclock", "dev")
-	put(21, 20, "waterclock-guard")
-	put(31, 1, "waterclock-guard")
-	if pid, err := executorAbove(proc, 11); pid != 10 || err != nil {
-		t.Errorf("got %d, %v", pid, err)
-	}
-	for _, from := range []int{21, 31, 99} {
-		if pid, err := executorAbove(proc, from); err == nil {
-			t.Errorf("from %d process %d would be killed", from, pid)
-		}
-	}
-}
-
-func TestPoisonIsFoundAndStraysAreTold(t *testing.T) {
-	t.Parallel()
-	at := func(s int64) time.Time { return time.Unix(s, 0) }
-	p := &poisoner{done: []poured{
-		{checker.Poison{What: "a", Want: "dead.status"}, "MARKA", at(1)}, {checker.Poison{What: "b", Want: "dead.status"}, "MARKB", at(5)},
-	}}
-	letters := []dead{{"dead.status", "why", "xMARKBx"}, {"dead.run", "odd", "good"}, {"dead.status", "known", garbageText}}
-	found, strays := p.ended(letters, []checker.Window{{From: at(1), Till: at(2)}})
-	if diff := cmp.Diff([]checker.Poison{{What: "b", Want: "dead.status", Ended: []string{"dead.status"}, Reason: "why"}}, found); diff != "" {
-		t.Error(diff)
-	}
-	if len(strays) != 1 || strays[0].subject != "dead.run" {
-		t.Errorf("%+v", strays)
-	}
-	if found, _ = p.ended(nil, nil); len(found) != 2 {
-		t.Errorf("what is nowhere is not told: %+v", found)
-	}
-}
-
-func TestIDsOfBothDatabasesAreRead(t *testing.T) {
-	t.Parallel()
-	id := uuid.New()
-	for _, from := range []any{id[:], id.String(), []byte(id.String())} {
-		var got rowID
-		if err := got.Scan(from); err != nil || string(got) != id.String() {
-			t.Errorf("%v: %q, %v", from, got, err)
-		}
-	}
-	var got rowID
-	if err := got.Scan([]byte{1, 2}); err == nil {
-		t.Errorf("two bytes are read as %q", got)
 	}
 }

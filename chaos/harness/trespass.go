@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"github.com/waterclock-io/waterclock/chaos/checker"
+	"github.com/waterclock-io/waterclock/chaos/fault"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
@@ -143,22 +144,19 @@ func (c *client) list(ctx context.Context) {
 // record repeats a call until something is said, and keeps what.
 func (c *client) record(ctx context.Context, f checker.ForeignCall, call func(context.Context, *checker.ForeignCall) error) {
 	f.Namespace, f.Requested = c.namespace, time.Now()
-	for {
-		one, cancel := context.WithTimeout(ctx, callLimit)
-		err := call(one, &f)
-		cancel()
-		f.Answered, f.Code = time.Now(), "ok"
-		if err != nil {
-			f.Code = connect.CodeOf(err).String()
+	again := func(err error) bool {
+		if odd(err) {
+			c.oddity(f.Call+" of what is another's", err)
 		}
-		if !saysNothing(err) {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(retryEvery):
-		}
+		return saysNothing(err)
+	}
+	err := fault.Retry(ctx, callLimit, retryEvery, again, func(ctx context.Context) error { return call(ctx, &f) })
+	if err != nil && saysNothing(err) {
+		return
+	}
+	f.Answered, f.Code = time.Now(), "ok"
+	if err != nil {
+		f.Code = connect.CodeOf(err).String()
 	}
 	c.log.Info("tried what is another's", "call", f.Call, "job", f.JobID, "run", f.RunID, "code", f.Code)
 	c.mu.Lock()
@@ -168,13 +166,16 @@ func (c *client) record(ctx context.Context, f checker.ForeignCall, call func(co
 
 // saysNothing tells whether an error is of the way to the answer, or of a server that has not looked yet.
 func saysNothing(err error) bool {
-	if err == nil {
-		return false
-	}
 	switch connect.CodeOf(err) {
-	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeResourceExhausted, connect.CodeUnknown, connect.CodeInternal:
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeResourceExhausted:
 		return true
 	default:
-		return false
+		return odd(err)
 	}
+}
+
+// odd tells whether an error is one that no client should get; and yet it may be of a connection that was cut.
+func odd(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnknown || code == connect.CodeInternal
 }

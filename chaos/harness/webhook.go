@@ -29,7 +29,6 @@ type webhook struct {
 	mu      sync.Mutex
 	highest map[string]int64 // dispatch by run
 	calls   int
-	refused int
 }
 
 func newWebhook(file string) (*webhook, error) {
@@ -56,13 +55,6 @@ func (w *webhook) close() error {
 	return errors.Join(err, w.out.Close())
 }
 
-// olderRefused is how many hand-overs were refused because a later one had been seen.
-func (w *webhook) olderRefused() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.refused
-}
-
 // webURL asks for a call of which the first attempts fail with 500, or take so long that they time out.
 func webURL(base string, number int, w work) string {
 	q := url.Values{"number": {strconv.Itoa(number)}, "work": {w.long.String()}, "fails": {strconv.Itoa(w.fails)}, "slow": {strconv.Itoa(w.slow)}}
@@ -84,9 +76,7 @@ func (w *webhook) serve(res http.ResponseWriter, req *http.Request) {
 	}
 	w.mu.Lock()
 	older := l.Dispatch < w.highest[l.RunID]
-	if older {
-		w.refused++
-	} else {
+	if !older {
 		w.highest[l.RunID] = l.Dispatch
 		l.Group = webGroup + w.calls
 		w.calls++
@@ -124,28 +114,9 @@ func readCall(req *http.Request) (l checker.Line, long time.Duration, fails, slo
 
 // work writes the lines of a call, the last one only if the caller is there to the end.
 func (w *webhook) work(ctx context.Context, l checker.Line, long time.Duration) error {
-	write := func(kind checker.LineKind) error {
-		l.Kind, l.At = kind, time.Now()
-		_, err := w.out.WriteString(l.String() + "\n")
+	call := &worker{out: w.out, line: l}
+	if err := call.begin(ctx, long); err != nil {
 		return err
 	}
-	if err := write(checker.Start); err != nil {
-		return err
-	}
-	over := time.NewTimer(long)
-	defer over.Stop()
-	alive := time.NewTicker(aliveEvery)
-	defer alive.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-alive.C:
-			if err := write(checker.Alive); err != nil {
-				return err
-			}
-		case <-over.C:
-			return write(checker.End)
-		}
-	}
+	return call.write(checker.End)
 }

@@ -2,8 +2,8 @@ package harness
 
 import (
 	"context"
-	"time"
 
+	"github.com/waterclock-io/waterclock/chaos/checker"
 	"github.com/waterclock-io/waterclock/chaos/fault"
 )
 
@@ -36,8 +36,6 @@ type world interface {
 
 // window is the time in which a fault lasted, until what it hit was up again.
 type window struct {
-	kind       string
-	from, till time.Time
-	loses      bool // what only NATS knew may be gone
-	nats       bool // NATS, or a link to it, was in trouble
+	checker.Window
+	loses, unreachable bool // as of the fault
 }

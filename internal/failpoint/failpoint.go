@@ -10,8 +10,8 @@
 //	store.retry=error:0.2     each pass gets an error with this probability; error@n works too
 //	store.commit=lost:0.05    the same, for a commit that happens and whose answer is lost
 //
-// An unknown name or malformed text ends the process at its start, with exit code 2 and the reason on the standard error stream. A process that a point
-// kills says so there before.
+// An unknown name or malformed text ends the process at its start, with exit code 2 and the reason on the standard error stream. There a process also
+// says when a point strikes for the first time (see Struck): before it dies, or when it gets the error.
 //
 // What was published or acknowledged a moment before a point may still be in the buffer of the NATS client: of those points that speak of something as sent, one
 // finds now a message that left and now one that did not.

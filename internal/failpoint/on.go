@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
@@ -13,6 +14,7 @@ import (
 type armed struct {
 	Arm
 	passes atomic.Int64
+	told   sync.Once
 }
 
 // points are those that are armed, by name. It is written once, before main.
@@ -48,13 +50,13 @@ func Here(name string) {
 	if !strikes {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "failpoint %s: killed at pass %d\n", name, pass)
+	fmt.Fprintf(os.Stderr, "%skilled at pass %d\n", Struck(name), pass)
 	self, err := os.FindProcess(os.Getpid())
 	if err == nil {
 		err = self.Kill()
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "failpoint %s: cannot kill this process: %v\n", name, err)
+		fmt.Fprintf(os.Stderr, "%scannot kill this process: %v\n", Struck(name), err)
 		os.Exit(2)
 	}
 	select {} // the signal is on its way; nothing more may happen here
@@ -70,5 +72,7 @@ func Err(name string) error {
 	if !strikes {
 		return nil
 	}
-	return fmt.Errorf("failpoint %s: %s at pass %d", name, a.Action, pass)
+	err := fmt.Errorf("%s%s at pass %d", Struck(name), a.Action, pass)
+	a.told.Do(func() { fmt.Fprintln(os.Stderr, err) }) // the first, so that a fault run knows
+	return err
 }

@@ -26,6 +26,9 @@ type Arm struct {
 	Probability float64
 }
 
+// Struck is how what a process writes to its standard error stream begins when a point strikes for the first time.
+func Struck(name string) string { return "failpoint " + name + ": " }
+
 // Parse reads the text of Variable; empty text arms nothing.
 func Parse(text string) ([]Arm, error) {
 	if strings.TrimSpace(text) == "" {

@@ -98,8 +98,8 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "the run went wrong, so nothing is proved: %v\nartefacts: %s\n", err, a.Dir)
 		return 2
 	case failed:
-		fmt.Printf("FAILED; artefacts: %s\nagain: go run ./chaos/cmd/chaos -store %s -seed %d -for %s -faults=%s -most %d -true-clock=%t\n",
-			a.Dir, a.Store, a.Seed, a.For, strings.Join(a.Faults, ","), a.Most, a.TrueClock)
+		fmt.Printf("FAILED; artefacts: %s\nagain: go run ./chaos/cmd/chaos -store %s -seed %d -for %s -faults=%s -most %d -true-clock=%t%s\n",
+			a.Dir, a.Store, a.Seed, a.For, strings.Join(a.Faults, ","), a.Most, a.TrueClock, others())
 		return 1
 	case a.keep:
 		fmt.Printf("passed; artefacts: %s\n", a.Dir)
@@ -111,6 +111,18 @@ func run() int {
 	}
 	fmt.Println("passed")
 	return 0
+}
+
+// others are the flags that were given beside those that are always told, and bear on the run.
+func others() string {
+	out := ""
+	flag.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "lease", "without", "old", "outage":
+			out += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
+		}
+	})
+	return out
 }
 
 func (a *asked) try(ctx context.Context) (failed bool, err error) {
