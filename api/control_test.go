@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -18,20 +20,12 @@ import (
 func (w *world) hand(jobID string) store.Timer {
 	w.t.Helper()
 	rows, err := w.store.ReadDue(w.t.Context(), w.shards(), w.clock.Now().Add(time.Second), 100)
-	must(w.t, err)
+	check.OK(w.t, err)
 	for _, r := range rows {
 		if r.JobID.String() != jobID {
 			continue
 		}
-		done, err := w.store.MarkDispatched(w.t.Context(), store.Mark{ID: 1, Generation: 1, Items: []store.MarkItem{
-			{Key: r.TimerKey, Version: r.Version, Dispatch: r.Dispatch, JobID: r.JobID, ScheduledAt: r.ScheduledAt},
-		}})
-		must(w.t, err)
-		if done[0] != store.MarkDone {
-			w.t.Fatalf("mark: %v", done)
-		}
-		r.Dispatch++
-		return r.Timer
+		return sqltest.HandOut(w.t, w.store, 1, r.Timer)[0]
 	}
 	w.t.Fatalf("job %s has no due run", jobID)
 	return store.Timer{}
@@ -58,7 +52,7 @@ func (w *world) report(t store.Timer, kind store.ReportKind, end job.Step, logRe
 		r.LogRef = logRef
 		return store.Change{Runs: []store.RunRow{r}}
 	})
-	must(w.t, err)
+	check.OK(w.t, err)
 	if !res[0].Applied {
 		w.t.Fatal("the report was not applied")
 	}
@@ -71,12 +65,12 @@ func TestPauseResumeTriggerCancelDelete(t *testing.T) {
 	id := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)}).GetJob().GetJobId()
 
 	paused, err := jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: id, Note: "maintenance"}))
-	must(t, err)
+	check.OK(t, err)
 	if j := paused.Msg.GetJob(); j.GetState() != waterclockv1.JobState_JOB_STATE_PAUSED || j.GetPause().GetNote() != "maintenance" || j.GetPause().GetBy() == "" || j.GetVersion() != 2 {
 		t.Errorf("paused: %v", j)
 	}
 	run, err := runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	if r := run.Msg.GetRun(); r.GetState() != waterclockv1.RunState_RUN_STATE_WAITING || r.GetWaitReason() != store.WaitPaused {
 		t.Errorf("run of a paused job: %v", r)
 	}
@@ -85,49 +79,49 @@ func TestPauseResumeTriggerCancelDelete(t *testing.T) {
 	}
 	w.clock.Add(150 * time.Minute)
 	resumed, err := jobs.ResumeJob(ctx, connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	if next := resumed.Msg.GetJob().GetNextDueTime().AsTime().Sub(w.clock.Now()); next != 30*time.Minute {
 		t.Errorf("next in %v, want 30m", next)
 	}
 	list, err := runs.ListRuns(ctx, connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	if got := list.Msg.GetRuns(); len(got) != 2 || got[1].GetState() != waterclockv1.RunState_RUN_STATE_SKIPPED || got[1].GetOutcome().GetReason() != "paused" {
 		t.Errorf("after resume: %v", got)
 	}
 
 	first, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id, RequestId: "r"}))
-	must(t, err)
+	check.OK(t, err)
 	again, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id, RequestId: "r"}))
-	must(t, err)
+	check.OK(t, err)
 	if first.Msg.GetRun().GetRunId() != again.Msg.GetRun().GetRunId() {
 		t.Error("a repeated trigger made another run")
 	}
 	cancelled, err := runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: id, RunId: first.Msg.GetRun().GetRunId()}))
-	must(t, err)
+	check.OK(t, err)
 	if got := cancelled.Msg.GetRuns(); len(got) != 1 || got[0].GetState() != waterclockv1.RunState_RUN_STATE_CANCELLED {
 		t.Errorf("cancelled: %v", got)
 	}
 	again, err = jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id, RequestId: "r"}))
-	must(t, err)
+	check.OK(t, err)
 	if r := again.Msg.GetRun(); r.GetState() != waterclockv1.RunState_RUN_STATE_CANCELLED || r.GetRunId() != first.Msg.GetRun().GetRunId() {
 		t.Errorf("a trigger repeated after its run has ended: %v", r)
 	}
 	cancelled, err = runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: id, RunId: first.Msg.GetRun().GetRunId()}))
-	must(t, err)
+	check.OK(t, err)
 	if len(cancelled.Msg.GetRuns()) != 1 {
 		t.Error("cancel of an ended run does not show it")
 	}
 
 	_, err = jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	running := w.hand(id)
 	w.report(running, store.ReportStart, 0, "")
 	_, err = jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	_, err = jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	run, err = runs.GetRun(ctx, connect.NewRequest(&waterclockv1.GetRunRequest{JobId: id, RunId: running.RunID.String()}))
-	must(t, err)
+	check.OK(t, err)
 	if run.Msg.GetRun().GetState() != waterclockv1.RunState_RUN_STATE_CANCELLING {
 		t.Errorf("running at delete: %v", run.Msg.GetRun())
 	}
@@ -146,12 +140,12 @@ func TestCancelledOccurrenceStaysCancelled(t *testing.T) {
 	made := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)})
 	id, next := made.GetJob().GetJobId(), made.GetRun()
 	_, err := runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: id, RunId: next.GetRunId()}))
-	must(t, err)
+	check.OK(t, err)
 	res, err := jobs.UpdateJob(ctx, connect.NewRequest(&waterclockv1.UpdateJobRequest{
 		JobId: id, Version: 1, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"schedule"}},
 		Spec: &waterclockv1.JobSpec{Schedule: cron("0 * * * *", "UTC")},
 	}))
-	must(t, err)
+	check.OK(t, err)
 	if got := res.Msg.GetJob().GetNextDueTime().AsTime(); !got.After(next.GetDueTime().AsTime()) {
 		t.Errorf("the next run is at %v, which was cancelled", got)
 	}
@@ -175,7 +169,7 @@ func TestUpdate(t *testing.T) {
 		return res.Msg.GetJob(), nil
 	}
 	j, err := update(1, &waterclockv1.JobSpec{Priority: waterclockv1.Priority_PRIORITY_HIGH}, "priority")
-	must(t, err)
+	check.OK(t, err)
 	if j.GetVersion() != 2 || j.GetSpec().GetPriority() != waterclockv1.Priority_PRIORITY_HIGH || string(j.GetSpec().GetPayload()) != "old" || j.GetSpec().GetLabels()["team"] != "a" {
 		t.Errorf("masked update: %v", j)
 	}
@@ -192,12 +186,12 @@ func TestUpdate(t *testing.T) {
 	whole := j.GetSpec()
 	whole.Schedule, whole.Input = every(time.Hour), &waterclockv1.JobSpec_Payload{Payload: []byte("new")}
 	j, err = update(2, whole)
-	must(t, err)
+	check.OK(t, err)
 	if got := j.GetNextDueTime().AsTime(); !got.Equal(made.GetRun().GetDueTime().AsTime()) {
 		t.Errorf("the same definition again moved the next run to %v", got)
 	}
 	stored, err := w.store.Job(ctx, "acme", uuid.MustParse(id))
-	must(t, err)
+	check.OK(t, err)
 	if string(stored.Payload) != "new" {
 		t.Errorf("payload %q", stored.Payload)
 	}
@@ -209,7 +203,7 @@ func TestWatchAndLog(t *testing.T) {
 	runs, ctx := w.runs("acme"), t.Context()
 	id := w.add(&waterclockv1.JobSpec{Kind: "exec"}).GetJob().GetJobId()
 	s, err := runs.WatchRun(ctx, connect.NewRequest(&waterclockv1.WatchRunRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	defer s.Close() // the end of a test
 	state := func() waterclockv1.RunState {
 		if !s.Receive() {
@@ -234,7 +228,7 @@ func TestWatchAndLog(t *testing.T) {
 		t.Errorf("the stream goes on after the end: %v", s.Err())
 	}
 	l, err := runs.ReadRunLog(ctx, connect.NewRequest(&waterclockv1.ReadRunLogRequest{JobId: id}))
-	must(t, err)
+	check.OK(t, err)
 	defer l.Close() // the end of a test
 	if !l.Receive() || string(l.Msg().GetData()) != "stored log" || l.Msg().GetStream() != waterclockv1.LogStream_LOG_STREAM_STDOUT {
 		t.Errorf("log: %v %v", l.Msg(), l.Err())
@@ -255,7 +249,7 @@ func TestPagesAndTokens(t *testing.T) {
 	seen, token := map[string]bool{}, ""
 	for range 4 {
 		res, err := w.jobs("acme").ListJobs(ctx, connect.NewRequest(&waterclockv1.ListJobsRequest{PageSize: 3, PageToken: token}))
-		must(t, err)
+		check.OK(t, err)
 		for _, j := range res.Msg.GetJobs() {
 			seen[j.GetSpec().GetName()] = true
 		}
@@ -295,7 +289,7 @@ func TestListRunsIsWholeOverPages(t *testing.T) {
 	want := map[string]bool{}
 	for i := range 9 {
 		r, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id}))
-		must(t, err)
+		check.OK(t, err)
 		want[r.Msg.GetRun().GetRunId()] = true
 		if i%2 == 0 {
 			w.report(w.hand(id), store.ReportEnd, job.StepSucceeded, "")
@@ -306,7 +300,7 @@ func TestListRunsIsWholeOverPages(t *testing.T) {
 		got, token := map[string]int{}, ""
 		for range 30 {
 			res, err := runs.ListRuns(ctx, connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: id, PageSize: size + 1, PageToken: token}))
-			must(t, err)
+			check.OK(t, err)
 			for _, r := range res.Msg.GetRuns() {
 				got[r.GetRunId()]++
 			}

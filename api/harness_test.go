@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,9 @@ import (
 	"github.com/waterclock-io/waterclock/api/auth"
 	"github.com/waterclock-io/waterclock/api/convert"
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/internal/apitest"
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
@@ -145,21 +147,18 @@ func newWorldWith(t *testing.T, bodyTimeout time.Duration, change ...func(*api.D
 	t.Helper()
 	w := &world{t: t, clock: &clock{at: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)}, keys: map[string]string{}}
 	w.ear = &ear{watchers: map[uuid.UUID]chan struct{}{}, logs: map[uuid.UUID][]*wirev1.Live{}}
-	var err error
-	w.store, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "w.db"), sqlite.Options{Now: w.clock.Now})
-	must(t, err)
-	t.Cleanup(func() { must(t, w.store.Close()) })
+	w.store = sqltest.Open(t, sqlite.Options{Now: w.clock.Now})
 	for _, ns := range []string{"acme", "rival"} {
 		k, text := auth.NewKey(ns, "test", w.clock.Now(), time.Time{})
-		must(t, w.store.CreateKey(t.Context(), k))
+		check.OK(t, w.store.CreateKey(t.Context(), k))
 		w.keys[ns] = text
 	}
 	validator, err := convert.NewValidator()
-	must(t, err)
+	check.OK(t, err)
 	w.submit = submit.New(submit.Config{Store: w.store, Clock: w.clock, Waker: w.ear, Validator: validator})
 	t.Cleanup(w.submit.Stop)
 	cluster, err := w.store.Cluster(t.Context())
-	must(t, err)
+	check.OK(t, err)
 	d := api.Deps{
 		Store: w.store, Submit: w.submit, Validator: validator, Clock: w.clock, Waker: w.ear, Withdrawer: w.ear, Watcher: w.ear, LiveLog: w.ear,
 		Executors: offers{"exec", "http"}, ClusterKey: cluster.Key, AllowAnonymousLoopback: true, Log: slog.New(slog.DiscardHandler),
@@ -175,14 +174,14 @@ func newWorldWith(t *testing.T, bodyTimeout time.Duration, change ...func(*api.D
 		f(&d)
 	}
 	w.handler, err = api.NewHandlerWithBodyTimeout(d, bodyTimeout)
-	must(t, err)
+	check.OK(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	check.OK(t, err)
 	srv := api.NewServer(w.handler, d.Log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
-		must(t, srv.Close())
+		check.OK(t, srv.Close())
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
@@ -196,48 +195,19 @@ func newWorldWith(t *testing.T, bodyTimeout time.Duration, change ...func(*api.D
 	return w
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// bearer sends a credential with each call.
-type bearer string
-
-func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
-	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		req.Header().Set("Authorization", "Bearer "+string(b))
-		return next(ctx, req)
-	}
-}
-
-func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
-	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		c := next(ctx, spec)
-		c.RequestHeader().Set("Authorization", "Bearer "+string(b))
-		return c
-	}
-}
-
-func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
-	return next
-}
-
 func (w *world) jobs(ns string, o ...connect.ClientOption) waterclockv1connect.JobServiceClient {
-	return waterclockv1connect.NewJobServiceClient(w.http, w.url, append(o, connect.WithInterceptors(bearer(w.keys[ns])))...)
+	return waterclockv1connect.NewJobServiceClient(w.http, w.url, append(o, apitest.WithKey(w.keys[ns]))...)
 }
 
 func (w *world) runs(ns string, o ...connect.ClientOption) waterclockv1connect.RunServiceClient {
-	return waterclockv1connect.NewRunServiceClient(w.http, w.url, append(o, connect.WithInterceptors(bearer(w.keys[ns])))...)
+	return waterclockv1connect.NewRunServiceClient(w.http, w.url, append(o, apitest.WithKey(w.keys[ns]))...)
 }
 
 // add submits a job to acme.
 func (w *world) add(spec *waterclockv1.JobSpec) *waterclockv1.SubmitJobResponse {
 	w.t.Helper()
 	res, err := w.jobs("acme").SubmitJob(w.t.Context(), connect.NewRequest(&waterclockv1.SubmitJobRequest{Spec: spec}))
-	must(w.t, err)
+	check.OK(w.t, err)
 	return res.Msg
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 )
@@ -16,7 +17,7 @@ func TestLiveLog(t *testing.T) {
 	row := w.hand(id)
 	read := func(follow bool) (text string, err error) {
 		s, err := w.runs("acme").ReadRunLog(t.Context(), connect.NewRequest(&waterclockv1.ReadRunLogRequest{JobId: id, Follow: follow}))
-		must(t, err)
+		check.OK(t, err)
 		for s.Receive() {
 			text += string(s.Msg().GetData())
 		}
@@ -37,7 +38,7 @@ func TestLiveLog(t *testing.T) {
 		t.Errorf("followed to the end: %q %v", got, err)
 	}
 	s, err := w.runs("acme").ReadRunLog(t.Context(), connect.NewRequest(&waterclockv1.ReadRunLogRequest{JobId: id, Attempt: 7}))
-	must(t, err)
+	check.OK(t, err)
 	if s.Receive() || violation(s.Err()).GetField() != "attempt" {
 		t.Errorf("an attempt that was never made: %v", s.Err())
 	}

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/waterclock-io/waterclock/api"
+	"github.com/waterclock-io/waterclock/internal/apitest"
+	"github.com/waterclock-io/waterclock/internal/check"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
@@ -47,14 +49,14 @@ func (w *world) anyCall(ctx context.Context, ns string, m protoreflect.MethodDes
 }
 
 func call[Q, R any](ctx context.Context, w *world, ns string, m protoreflect.MethodDescriptor, req *Q, _ *R) error {
-	_, err := connect.NewClient[Q, R](w.http, w.url+api.Procedure(m), connect.WithInterceptors(bearer(w.keys[ns]))).CallUnary(ctx, connect.NewRequest(req))
+	_, err := connect.NewClient[Q, R](w.http, w.url+api.Procedure(m), apitest.WithKey(w.keys[ns])).CallUnary(ctx, connect.NewRequest(req))
 	return err
 }
 
 func stream[Q, R any](ctx context.Context, w *world, ns string, m protoreflect.MethodDescriptor, req *Q, _ *R) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	s, err := connect.NewClient[Q, R](w.http, w.url+api.Procedure(m), connect.WithInterceptors(bearer(w.keys[ns]))).CallServerStream(ctx, connect.NewRequest(req))
+	s, err := connect.NewClient[Q, R](w.http, w.url+api.Procedure(m), apitest.WithKey(w.keys[ns])).CallServerStream(ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
@@ -71,7 +73,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 	w := newWorld(t)
 	made := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)})
 	before, err := w.jobs("acme").GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: made.GetJob().GetJobId()}))
-	must(t, err)
+	check.OK(t, err)
 	ids := map[string]string{"job_id": made.GetJob().GetJobId(), "run_id": made.GetRun().GetRunId()}
 	walked := 0
 	for _, sd := range api.Services() {
@@ -83,7 +85,7 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 				continue
 			}
 			mt, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
-			must(t, err)
+			check.OK(t, err)
 			req, named := mt.New(), 0
 			for n := range m.Input().Fields().Len() {
 				f := m.Input().Fields().Get(n)
@@ -113,12 +115,12 @@ func TestForeignIDsAreNotFound(t *testing.T) {
 		t.Errorf("only %d RPCs were tried", walked)
 	}
 	after, err := w.jobs("acme").GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: made.GetJob().GetJobId()}))
-	must(t, err)
+	check.OK(t, err)
 	if !proto.Equal(before.Msg, after.Msg) {
 		t.Errorf("something changed:\n%v\n%v", before.Msg, after.Msg)
 	}
 	list, err := w.jobs("rival").ListJobs(t.Context(), connect.NewRequest(&waterclockv1.ListJobsRequest{}))
-	must(t, err)
+	check.OK(t, err)
 	if len(list.Msg.GetJobs()) != 0 {
 		t.Error("the list of one namespace shows jobs of another")
 	}

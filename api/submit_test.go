@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
@@ -48,9 +49,9 @@ func TestEveryProtocol(t *testing.T) {
 			res, err := w.jobs("acme", o...).SubmitJob(t.Context(), connect.NewRequest(&waterclockv1.SubmitJobRequest{
 				Spec: &waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)},
 			}))
-			must(t, err)
+			check.OK(t, err)
 			got, err := w.jobs("acme", o...).GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: res.Msg.GetJob().GetJobId()}))
-			must(t, err)
+			check.OK(t, err)
 			if got.Msg.GetJob().GetNextDueTime().AsTime() != w.clock.Now().Add(time.Hour) {
 				t.Errorf("next due %v, want an hour from now", got.Msg.GetJob().GetNextDueTime().AsTime())
 			}
@@ -63,24 +64,24 @@ func TestEveryProtocol(t *testing.T) {
 		t.Parallel()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/waterclock.v1.JobService/SubmitJob",
 			strings.NewReader(`{"spec":{"kind":"exec","json":{"b":1,"a":"<x>"},"schedule":{"once":{"delay":"10s"}}}}`))
-		must(t, err)
+		check.OK(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer "+w.keys["acme"])
 		res, err := http.DefaultClient.Do(req)
-		must(t, err)
+		check.OK(t, err)
 		defer res.Body.Close()
 		b, err := io.ReadAll(res.Body)
-		must(t, err)
+		check.OK(t, err)
 		var out struct {
 			Job struct{ JobID, State string }
 			Run struct{ State string }
 		}
-		must(t, json.Unmarshal(b, &out))
+		check.OK(t, json.Unmarshal(b, &out))
 		if res.StatusCode != 200 || out.Run.State != "RUN_STATE_SCHEDULED" {
 			t.Fatalf("%d %s", res.StatusCode, b)
 		}
 		got, err := w.jobs("acme").GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: out.Job.JobID}))
-		must(t, err)
+		check.OK(t, err)
 		if text := string(got.Msg.GetJob().GetSpec().GetPayload()); text != `{"a":"<x>","b":1}` {
 			t.Errorf("payload %s", text)
 		}
@@ -189,7 +190,7 @@ func TestUnknownKindIsAcceptedAndShownAsWaiting(t *testing.T) {
 	}
 	w.clock.Add(2 * time.Minute)
 	got, err := w.runs("acme").GetRun(t.Context(), connect.NewRequest(&waterclockv1.GetRunRequest{JobId: res.GetJob().GetJobId()}))
-	must(t, err)
+	check.OK(t, err)
 	r := got.Msg.GetRun()
 	if r.GetState() != waterclockv1.RunState_RUN_STATE_WAITING || r.GetWaitReason() != `no executor offers kind "nobody" on queue "default"` {
 		t.Errorf("%v %q", r.GetState(), r.GetWaitReason())
@@ -237,7 +238,7 @@ func TestIdempotencyKey(t *testing.T) {
 	res, err := w.jobs("rival").SubmitJob(t.Context(), connect.NewRequest(&waterclockv1.SubmitJobRequest{
 		Spec: &waterclockv1.JobSpec{Kind: "http"}, IdempotencyKey: "same",
 	}))
-	must(t, err)
+	check.OK(t, err)
 	if res.Msg.GetJob().GetJobId() == ids[0] {
 		t.Error("the key of one namespace found the job of another")
 	}
@@ -252,7 +253,7 @@ func TestSubmitJobsAnswersEach(t *testing.T) {
 		{Spec: &waterclockv1.JobSpec{Kind: "exec", Name: "one"}},
 		{Spec: &waterclockv1.JobSpec{Kind: "exec", Schedule: cron("0 9 * * 1", "Europe/Berlin")}},
 	}}))
-	must(t, err)
+	check.OK(t, err)
 	var got []string
 	for _, r := range res.Msg.GetResults() {
 		if e := r.GetError(); e != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock-io/waterclock/executor/kinds/command"
 	"github.com/waterclock-io/waterclock/executor/kinds/webcall"
 	"github.com/waterclock-io/waterclock/executor/runlog"
+	"github.com/waterclock-io/waterclock/internal/check"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -26,18 +27,14 @@ import (
 func payload(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 
 func TestExec(t *testing.T) {
 	t.Parallel()
 	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p, blobs := newPlant(t), &memory{}
 	p.employ(map[string]executor.Handler{
 		"exec":   command.Handler(command.Config{Allow: []string{sh}}),
@@ -58,9 +55,7 @@ func TestExec(t *testing.T) {
 	}
 	got := map[runlog.Stream]string{}
 	for entry, err := range runlog.Decode(bytes.NewReader(blobs.get(s.LogRef))) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		got[entry.Stream] += string(entry.Data)
 	}
 	want := map[runlog.Stream]string{runlog.Stdout: fmt.Sprintf("in\nV %s 2 7 team-a \n", uuid.UUID(m.RunId)), runlog.Stderr: "oops\n"}
@@ -92,9 +87,7 @@ func TestExecIsCancelled(t *testing.T) {
 	run := p.publish(m)
 	p.started(run)
 	streams.NewNotifier(p.nc, nil).Control(e.ID(), run, 1, "cancelled")
-	if s := p.ended(run); s.Kind != wirev1.StatusKind_STATUS_KIND_CANCELLED {
-		t.Errorf("%s %s", s.Kind, s.Message)
-	}
+	p.ends("its end", run, wirev1.StatusKind_STATUS_KIND_CANCELLED)
 }
 
 func TestHTTP(t *testing.T) {

@@ -12,11 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/executor"
 	"github.com/waterclock-io/waterclock/executor/runlog"
-	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/internal/check"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -123,7 +122,7 @@ func TestRunIsWhatWasHandedOut(t *testing.T) {
 		JobID: uuid.UUID(m.JobId), ID: uuid.UUID(m.RunId), Namespace: "team-a", Name: "nightly", Kind: "look", Queue: "default", Priority: "normal", Payload: []byte("in"),
 		Labels: map[string]string{"a": "b"}, Attempt: 2, MaxAttempts: 3, Dispatch: 9, ScheduledAt: time.UnixMicro(m.ScheduledAt).UTC(), Civil: "2027-01-01T00:00:00",
 	}
-	run := wait(t, "the handler", got)
+	run := check.Receive(t, "the handler", got)
 	if d := cmp.Diff(want, run, cmpopts.IgnoreUnexported(executor.Run{})); d != "" {
 		t.Errorf("run (-want +got):\n%s", d)
 	}
@@ -151,11 +150,11 @@ func TestCancel(t *testing.T) {
 		m := p.message("stops")
 		m.Dispatch = 5
 		run := p.publish(m)
-		wait(t, "the handler", begun)
+		check.Receive(t, "the handler", begun)
 		control.Control(c.to, run, 4, c.reason) // of a hand-over before
 		control.Control(c.to, uuid.New(), c.upTo, c.reason)
 		control.Control(c.to, run, c.upTo, c.reason)
-		if got := wait(t, "the end of its context", why); !errors.Is(got, c.cause) {
+		if got := check.Receive(t, "the end of its context", why); !errors.Is(got, c.cause) {
 			t.Errorf("%s: cause %v, want %v", c.name, got, c.cause)
 		}
 		if c.kind != 0 {
@@ -181,25 +180,21 @@ func TestOldOrdersAreIgnored(t *testing.T) {
 	m := p.message("waits")
 	m.Dispatch = 5
 	run := p.publish(m)
-	wait(t, "the handler", begun)
+	check.Receive(t, "the handler", begun)
 	control := streams.NewNotifier(p.nc, nil)
 	control.Control(e.ID(), run, 4, "cancelled")
 	// The roll-call is answered after the order was obeyed: they come on one connection.
 	beats := make(chan *wirev1.Heartbeat, 16)
 	sub, err := streams.OnHeartbeat(p.nc, func(h *wirev1.Heartbeat) { beats <- h })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	control.RollCall()
-	beat := wait(t, "a heartbeat", beats)
+	beat := check.Receive(t, "a heartbeat", beats)
 	if beat.Executor != e.ID() || beat.Busy != 1 || len(beat.Held) != 1 || uuid.UUID(beat.Held[0].RunId) != run || beat.Held[0].Dispatch != 5 {
 		t.Errorf("heartbeat %v does not list the run", beat)
 	}
 	close(release)
-	if s := p.ended(run); s.Kind != wirev1.StatusKind_STATUS_KIND_SUCCEEDED {
-		t.Errorf("%s: an order about an earlier hand-over stopped this one", s.Kind)
-	}
+	p.ends("an order about an earlier hand-over stopped this one", run, wirev1.StatusKind_STATUS_KIND_SUCCEEDED)
 }
 
 func TestRedeliveredIsNotExecuted(t *testing.T) {
@@ -208,24 +203,8 @@ func TestRedeliveredIsNotExecuted(t *testing.T) {
 	m := p.message("never")
 	run := p.publish(m)
 	// Somebody gets it first and lets go of it.
-	c, err := p.js.CreateOrUpdateConsumer(context.Background(), p.runs.Name, jetstream.ConsumerConfig{
-		Durable: p.consumer(m), FilterSubject: "run." + job.SharedNamespace + "." + m.Queue + "." + m.Priority + ".>",
-		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, MaxDeliver: -1, MaxWaiting: 4096, InactiveThreshold: time.Hour,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := c.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Nak(); err != nil {
-		t.Fatal(err)
-	}
-	p.employ(map[string]executor.Handler{"never": func(context.Context, *executor.Run) error {
-		t.Error("it was executed")
-		return nil
-	}})
+	check.OK(t, p.take(m, 30*time.Second).Nak())
+	p.employ(map[string]executor.Handler{"never": neverRun(t)})
 	if d := cmp.Diff(end{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost", Message: "delivered before"}, endOf(p.ended(run))); d != "" {
 		t.Errorf("status (-want +got):\n%s", d)
 	}
@@ -300,9 +279,7 @@ func TestLogIsKept(t *testing.T) {
 		}
 		var got []string
 		for entry, err := range runlog.Decode(bytes.NewReader(blobs.get(s.LogRef))) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got = append(got, entry.Stream.String()+" "+string(entry.Data))
 		}
 		if len(got) != 2 || got[0] != "stdout out\n" || !strings.HasPrefix(got[1], "stderr err\npanic: and over\ngoroutine ") {
@@ -310,9 +287,7 @@ func TestLogIsKept(t *testing.T) {
 		}
 		var live []string
 		for l, err := range streams.NewLiveReader(p.js).Live(t.Context(), m.Namespace, uuid.UUID(m.RunId)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			live = append(live, string(l.Data))
 		}
 		if text := strings.Join(live, ""); !strings.HasPrefix(text, "out\nerr\npanic") {
@@ -324,19 +299,13 @@ func TestLogIsKept(t *testing.T) {
 func TestUnreadableMessageIsBuried(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	dead, err := p.nc.SubscribeSync("dead.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.employ(map[string]executor.Handler{"x": func(context.Context, *executor.Run) error { return nil }})
+	dead := p.buried()
+	p.employ(map[string]executor.Handler{"x": succeed})
 	m := p.message("x")
 	if _, err := p.js.Publish(context.Background(), subject(m), []byte("\xff\xff")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := dead.NextMsg(patience)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := dead()
 	if string(got.Data) != "\xff\xff" || got.Header.Get("Waterclock-Subject") != subject(m) || !strings.Contains(got.Header.Get("Waterclock-Reason"), "cannot be read") {
 		t.Errorf("dead letter %q with %v", got.Data, got.Header)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waterclock-io/waterclock/executor"
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 )
@@ -28,7 +29,7 @@ func TestOrderOfPriority(t *testing.T) {
 	p.employ(map[string]executor.Handler{"note": func(_ context.Context, run *executor.Run) error { order <- run.Priority; return nil }}, oneSlot)
 	var got []string
 	for range job.Priorities {
-		got = append(got, wait(t, "a run", order))
+		got = append(got, check.Receive(t, "a run", order))
 	}
 	if d := cmp.Diff([]string{"critical", "high", "normal", "low"}, got); d != "" {
 		t.Errorf("order (-want +got):\n%s", d)
@@ -38,24 +39,16 @@ func TestOrderOfPriority(t *testing.T) {
 func TestSurplusIsGivenBack(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	begun, release := make(chan struct{}, 1), make(chan struct{})
-	p.employ(map[string]executor.Handler{"waits": func(ctx context.Context, _ *executor.Run) error {
-		begun <- struct{}{}
-		select {
-		case <-release:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}}, oneSlot)
+	begun, release := make(chan *executor.Run, 1), make(chan struct{})
+	p.employ(map[string]executor.Handler{"waits": untilReleased(begun, release)}, oneSlot)
 	m := p.message("waits")
 	m.Priority = job.Low.String()
-	p.until("pull parked on the lowest lane", func() bool {
+	check.Await(t, "pull parked on the lowest lane", func() bool {
 		c, err := p.js.Consumer(context.Background(), p.runs.Name, p.consumer(m))
 		return err == nil && c.CachedInfo().NumWaiting > 0
 	})
 	first := p.publish(p.message("waits"))
-	wait(t, "the handler", begun)
+	check.Receive(t, "the handler", begun)
 	// The pull takes a run that there is no slot for.
 	run := p.publish(m)
 	if s := p.ended(run); s.Kind != wirev1.StatusKind_STATUS_KIND_RELEASED || s.Reason != "surplus" {
@@ -63,9 +56,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 	}
 	p.gone(m)
 	close(release)
-	if s := p.ended(first); s.Kind != wirev1.StatusKind_STATUS_KIND_SUCCEEDED {
-		t.Errorf("the run that had the slot: %s", s.Kind)
-	}
+	p.ends("the run that had the slot", first, wirev1.StatusKind_STATUS_KIND_SUCCEEDED)
 }
 
 func TestStopDrains(t *testing.T) {
@@ -80,8 +71,8 @@ func TestStopDrains(t *testing.T) {
 	long, short := p.message("stops"), p.message("quick")
 	p.publish(long)
 	p.publish(short)
-	wait(t, "the long handler", begun)
-	wait(t, "the short handler", quick)
+	check.Receive(t, "the long handler", begun)
+	check.Receive(t, "the short handler", quick)
 
 	stopped := make(chan struct{})
 	go func() {
@@ -90,24 +81,20 @@ func TestStopDrains(t *testing.T) {
 		e.Stop(context.Background())
 	}()
 	close(release)
-	if s := p.ended(uuid.UUID(short.RunId)); s.Kind != wirev1.StatusKind_STATUS_KIND_SUCCEEDED {
-		t.Errorf("what ended in time: %s", s.Kind)
-	}
-	if got := wait(t, "the end of its context", why); !errors.Is(got, executor.ErrDraining) {
+	p.ends("what ended in time", uuid.UUID(short.RunId), wirev1.StatusKind_STATUS_KIND_SUCCEEDED)
+	if got := check.Receive(t, "the end of its context", why); !errors.Is(got, executor.ErrDraining) {
 		t.Errorf("cause %v, want that it drains", got)
 	}
 	if s := p.ended(uuid.UUID(long.RunId)); s.Kind != wirev1.StatusKind_STATUS_KIND_RELEASED || s.Reason != "drained" {
 		t.Errorf("what did not end in time: %s %s", s.Kind, s.Reason)
 	}
-	wait(t, "Stop", stopped)
+	check.Receive(t, "Stop", stopped)
 	p.gone(short)
 	p.gone(long)
 
 	after := p.message("quick")
 	p.publish(after)
-	if err := p.nc.FlushTimeout(patience); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.nc.FlushTimeout(check.Patience))
 	if !p.there(after) || len(p.words(uuid.UUID(after.RunId))) != 0 {
 		t.Error("a run was taken after Stop")
 	}
@@ -119,35 +106,27 @@ func TestStopWithoutGrace(t *testing.T) {
 	begun, why := make(chan *executor.Run, 1), make(chan error, 1)
 	e := p.employ(map[string]executor.Handler{"stops": untilStopped(begun, why)}, func(cfg *executor.Config) { cfg.DrainGrace = time.Hour })
 	run := p.publish(p.message("stops"))
-	wait(t, "the handler", begun)
+	check.Receive(t, "the handler", begun)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	e.Stop(over)
-	if s := p.ended(run); s.Kind != wirev1.StatusKind_STATUS_KIND_RELEASED {
-		t.Errorf("%s, want that it is given back", s.Kind)
-	}
+	p.ends("want that it is given back", run, wirev1.StatusKind_STATUS_KIND_RELEASED)
 }
 
 func TestStopWithoutStart(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
 	e, err := executor.New(executor.Config{Conn: p.nc, Handlers: map[string]executor.Handler{"x": nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	e.Stop(context.Background())
 }
 
 func TestStartWithoutStreams(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	if err := p.js.DeleteStream(context.Background(), p.runs.Name); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, p.js.DeleteStream(context.Background(), p.runs.Name))
 	e, err := executor.New(executor.Config{Conn: p.nc, Handlers: map[string]executor.Handler{"x": nil}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if err := e.Start(ctx); err == nil {
@@ -162,7 +141,7 @@ func TestStartWithoutStreams(t *testing.T) {
 func TestManyRuns(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	p.employ(map[string]executor.Handler{"ok": func(context.Context, *executor.Run) error { return nil }})
+	p.employ(map[string]executor.Handler{"ok": succeed})
 	var messages []*wirev1.RunMessage
 	for i := range 200 {
 		m := p.message("ok")

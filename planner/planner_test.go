@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	"github.com/waterclock-io/waterclock/store"
@@ -50,7 +51,7 @@ func TestTwoPlannersOfOneShard(t *testing.T) {
 	a, b := r.planner(alone{r.store}, nil), r.planner(alone{r.store}, func(c *Config) { c.Batch = 7 })
 	r.owns(a)
 	r.owns(b)
-	await(t, "all hand-overs", func() bool { return len(r.outs()) >= n })
+	check.Await(t, "all hand-overs", func() bool { return len(r.outs()) >= n })
 	// What is over its time is read each second: two more rounds of both.
 	for _, p := range []*Planner{a, b} {
 		for range 2 {
@@ -61,7 +62,7 @@ func TestTwoPlannersOfOneShard(t *testing.T) {
 	for i := range timers {
 		tm := &timers[i]
 		row := r.row(tm.TimerKey)
-		if row == nil || row.Step != job.StepDispatched || row.Dispatch != 1 {
+		if !markedOnce(row) {
 			t.Fatalf("run %d is %+v", i, row)
 		}
 		m := r.handedOut(time.Second, subjectOf(tm, 1))
@@ -69,11 +70,7 @@ func TestTwoPlannersOfOneShard(t *testing.T) {
 			t.Errorf("run %d was published %d µs before its time", i, tm.DueAt.UnixMicro()-m.PublishedAt)
 		}
 	}
-	for s, c := range r.outs() {
-		if c != 1 {
-			t.Errorf("%s was published %d times", s, c)
-		}
-	}
+	r.eachOnce()
 	if got := len(r.outs()); got != n {
 		t.Errorf("%d hand-overs of %d runs", got, n)
 	}
@@ -106,17 +103,13 @@ func TestMarkWithALostAnswer(t *testing.T) {
 	}
 	timers := r.submit(now, jobs...)
 	r.owns(r.planner(s, func(c *Config) { c.Batch = 10 }))
-	await(t, "all hand-overs", func() bool { return len(r.outs()) >= n })
+	check.Await(t, "all hand-overs", func() bool { return len(r.outs()) >= n })
 	for i := range timers {
 		if row := r.row(timers[i].TimerKey); row == nil || row.Dispatch != 1 {
 			t.Errorf("run %d is %+v", i, row)
 		}
 	}
-	for s, c := range r.outs() {
-		if c != 1 {
-			t.Errorf("%s was published %d times", s, c)
-		}
-	}
+	r.eachOnce()
 	if lost.Load() == 0 || undone.Load() == 0 {
 		t.Error("no answer was lost")
 	}
@@ -139,10 +132,7 @@ func TestPauseBetweenReadAndMark(t *testing.T) {
 	timers := r.submit(now, jobs...)
 	p := r.planner(nil, nil)
 	r.owns(p)
-	await(t, "the rows are read", func() bool {
-		read, _ := ask(p, func() int { return len(p.board.entries) })
-		return read == n
-	})
+	awaitIn(t, p, "the rows are read", func() bool { return len(p.board.entries) == n })
 	paused := make([]bool, n)
 	var wg sync.WaitGroup
 	for i, j := range jobs {
@@ -230,7 +220,7 @@ func TestTakeover(t *testing.T) {
 	}
 	taken := time.Now()
 	row := r.row(timers[0].TimerKey)
-	if row == nil || row.Dispatch != 1 || row.Step != job.StepDispatched {
+	if !markedOnce(row) {
 		t.Fatalf("the first planner left %+v", row)
 	}
 	again := r.handedOut(20*time.Second, subjectOf(&timers[0], 2))
@@ -242,11 +232,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("dispatch %d of attempt %d", again.Dispatch, again.Attempt)
 	}
 	r.handedOut(20*time.Second, subjectOf(&timers[1], 2))
-	for s, c := range r.outs() {
-		if c != 1 {
-			t.Errorf("%s was published %d times", s, c)
-		}
-	}
+	r.eachOnce()
 	if r.outs()[subjectOf(&timers[0], 1)] != 0 {
 		t.Error("the dead planner's hand-over was published")
 	}
@@ -271,7 +257,7 @@ func TestPublishBy(t *testing.T) {
 	now := r.now()
 	timers := r.submit(now, r.job(now, nil))
 	p.nudge()
-	await(t, "the mark", held.Load)
+	check.Await(t, "the mark", held.Load)
 	time.AfterFunc(publishWithin+1200*time.Millisecond, func() { close(hold) })
 	m := r.handedOut(20*time.Second, subjectOf(&timers[0], 2))
 	if n := r.outs()[subjectOf(&timers[0], 1)]; n != 0 {
@@ -291,9 +277,7 @@ func TestOldRowsOfANewShard(t *testing.T) {
 	now := r.now()
 	timers := r.submit(now.Add(-30*day), r.job(now.Add(-30*day), nil), r.job(now.Add(-day), nil), r.job(now.Add(-2*time.Minute), nil))
 	r.planner(nil, nil)
-	for i := range timers {
-		r.handedOut(10*time.Second, subjectOf(&timers[i], 1))
-	}
+	r.areOut(10*time.Second, timers, 1)
 }
 
 // A run whose kind nobody offers waits, and follows its job when that is changed.
@@ -306,17 +290,7 @@ func TestHeldRunWhoseJobIsChanged(t *testing.T) {
 	j := r.job(now, func(j *job.Job) { j.Kind = "unknown" })
 	tm := r.submit(now, j)[0]
 	p.nudge()
-	await(t, "the run is held", func() bool {
-		held, _ := ask(p, func() bool {
-			for _, l := range p.board.lanes {
-				if l.heldCount() == 1 {
-					return true
-				}
-			}
-			return false
-		})
-		return held
-	})
+	awaitIn(t, p, "the run is held", func() bool { return p.inLanes((*lane).heldCount) == 1 })
 	_, after, err := r.store.ChangeJob(t.Context(), j.Namespace, j.ID, func(j *job.Job, timers []store.Timer, _ time.Time) (store.Change, error) {
 		changed := *j
 		changed.Version, changed.Kind = 2, "k"
@@ -324,7 +298,7 @@ func TestHeldRunWhoseJobIsChanged(t *testing.T) {
 		tm.Version, tm.Kind = 2, "k"
 		return store.Change{Job: &changed, Set: []store.Timer{tm}}, nil
 	})
-	check(t, err)
+	check.OK(t, err)
 	if len(after) != 1 || after[0].Kind != "k" {
 		t.Fatalf("changed it is %+v", after)
 	}
@@ -358,10 +332,10 @@ func TestSeriesAndOverlap(t *testing.T) {
 	}
 	r.handedOut(time.Second, subject(forbid, 0)) // nobody ever ends it
 	var skips []store.SkipRow
-	await(t, "two skips", func() bool {
+	check.Await(t, "two skips", func() bool {
 		var err error
 		skips, err = r.store.ListSkips(t.Context(), forbid.ID, time.Time{}, 10)
-		check(t, err)
+		check.OK(t, err)
 		return len(skips) >= 2
 	})
 	for _, s := range skips {
@@ -374,10 +348,7 @@ func TestSeriesAndOverlap(t *testing.T) {
 			t.Errorf("occurrence %d overlaps, and was handed out", n)
 		}
 	}
-	await(t, "nothing is kept of what was recorded", func() bool {
-		n, _ := ask(p, func() int { return len(p.skipping) })
-		return n <= 2
-	})
+	awaitIn(t, p, "nothing is kept of what was recorded", func() bool { return len(p.skipping) <= 2 })
 }
 
 func TestLaneLimitOfAPlanner(t *testing.T) {
@@ -399,7 +370,7 @@ func TestLaneLimitOfAPlanner(t *testing.T) {
 	// As executors begin, more follow, until all are out: also those that had no room in memory.
 	n2 := streams.NewNotifier(r.nc, quiet)
 	begun := map[uuid.UUID]bool{}
-	await(t, "all", func() bool {
+	check.Await(t, "all", func() bool {
 		out := r.outs()
 		for i := range timers {
 			if tm := &timers[i]; out[subjectOf(tm, 1)] == 1 && !begun[tm.RunID] {
@@ -409,20 +380,9 @@ func TestLaneLimitOfAPlanner(t *testing.T) {
 		}
 		return len(begun) == n+1
 	})
-	for s, c := range r.outs() {
-		if c != 1 {
-			t.Errorf("%s was published %d times", s, c)
-		}
-	}
-	queued, _ := ask(p, func() int {
-		q := 0
-		for _, l := range p.board.lanes {
-			q += l.queued
-		}
-		return q
-	})
-	if queued > limit {
-		t.Errorf("%d are counted as waiting", queued)
+	r.eachOnce()
+	if waiting, _ := ask(p, func() int { return p.inLanes(queued) }); waiting > limit {
+		t.Errorf("%d are counted as waiting", waiting)
 	}
 }
 
@@ -430,7 +390,7 @@ func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p, err := New(Config{Store: r.store, Conn: r.connect()})
-	check(t, err)
+	check.OK(t, err)
 	p.Stop() // never started
 	p.Stop()
 	q := r.planner(nil, nil)
@@ -441,7 +401,7 @@ func TestStartAndStop(t *testing.T) {
 	q.Stop()
 	q.Stop()
 	shards, err := r.store.Shards(t.Context())
-	check(t, err)
+	check.OK(t, err)
 	for _, s := range shards {
 		if s.Owner != "" {
 			t.Error(fmt.Errorf("shard %d still belongs to %s", s.ID, s.Owner))

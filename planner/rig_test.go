@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/natstest"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
@@ -45,38 +47,27 @@ func newRig(t testing.TB) *rig { return newRigIn(t, t.TempDir(), false) }
 // newRigIn has its streams in a folder.
 func newRigIn(t testing.TB, folder string, sockets bool) *rig {
 	t.Helper()
-	r := &rig{t: t, out: map[string]int{}, last: map[string]*wirev1.RunMessage{}, told: make(chan struct{})}
-	var err error
-	r.nats, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: quiet})
-	check(t, err)
-	t.Cleanup(func() { r.nats.Stop() })
+	r := &rig{
+		t: t, nats: natstest.Start(t, streams.EmbeddedOptions{Dir: folder}), store: sqltest.Open(t, sqlite.Options{}),
+		out: map[string]int{}, last: map[string]*wirev1.RunMessage{}, told: make(chan struct{}),
+	}
 	if sockets {
 		r.addr = r.nats.Addr()
 	}
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "waterclock.db"), sqlite.Options{})
-	check(t, err)
-	t.Cleanup(func() { check(t, s.Close()) })
-	r.store = s
 	r.nc = r.connect()
-	r.js, err = jetstream.New(r.nc)
-	check(t, err)
-	if _, err := r.nc.Subscribe("run.>", r.published); err != nil {
-		t.Fatal(err)
-	}
+	r.js = natstest.JetStream(t, r.nc)
+	_, err := r.nc.Subscribe("run.>", r.published)
+	check.OK(t, err)
 	r.executor("k")
 	return r
 }
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	d := streams.Dial{Embedded: r.nats, Name: "test", Logger: quiet}
 	if r.addr != "" {
-		d = streams.Dial{URL: "nats://" + r.addr, Name: "test", Logger: quiet}
+		return natstest.Connect(r.t, streams.Dial{URL: "nats://" + r.addr})
 	}
-	nc, err := streams.Connect(d)
-	check(r.t, err)
-	r.t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(r.t, streams.Dial{Embedded: r.nats})
 }
 
 func (r *rig) published(m *nats.Msg) {
@@ -99,7 +90,7 @@ func (r *rig) executor(kind string) {
 		n.Heartbeat(&wirev1.Heartbeat{Executor: "played", Kinds: []string{kind}, Queues: []string{"_/default"}})
 	}
 	sub, err := streams.OnRollCall(r.nc, beat)
-	check(r.t, err)
+	check.OK(r.t, err)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -131,76 +122,65 @@ func (r *rig) planner(s Store, change func(*Config)) *Planner {
 		change(&cfg)
 	}
 	p, err := New(cfg)
-	check(r.t, err)
-	check(r.t, p.Start(r.t.Context()))
+	check.OK(r.t, err)
+	check.OK(r.t, p.Start(r.t.Context()))
 	r.t.Cleanup(p.Stop)
 	return p
+}
+
+// awaitIn waits until something is so inside a planner, as its own goroutine sees it.
+func awaitIn(t testing.TB, p *Planner, what string, yes func() bool) {
+	t.Helper()
+	check.Await(t, what, func() bool {
+		is, _ := ask(p, yes)
+		return is
+	})
 }
 
 // owns waits until a planner plans, and its in-flight rows are loaded.
 func (r *rig) owns(p *Planner) {
 	r.t.Helper()
-	await(r.t, "a shard", func() bool {
-		yes, _ := ask(p, func() bool {
-			for _, o := range p.owned {
-				if !o.inFlight {
-					return false
-				}
+	awaitIn(r.t, p, "a shard", func() bool {
+		for _, o := range p.owned {
+			if !o.inFlight {
+				return false
 			}
-			return len(p.owned) > 0
-		})
-		return yes
+		}
+		return len(p.owned) > 0
 	})
+}
+
+// inLanes adds up a number of each lane of a planner. It belongs on the planner's own goroutine.
+func (p *Planner) inLanes(number func(*lane) int) int {
+	sum := 0
+	for _, l := range p.board.lanes {
+		sum += number(l)
+	}
+	return sum
 }
 
 func (r *rig) now() time.Time {
 	r.t.Helper()
 	now, err := r.store.Now(r.t.Context())
-	check(r.t, err)
+	check.OK(r.t, err)
 	return now
 }
 
 // job makes a job of kind "k" that is due once, at a time.
 func (r *rig) job(at time.Time, change func(*job.Job)) *job.Job {
-	tr := r.store.Traits()
-	now := r.now()
-	j := &job.Job{
-		ID: tr.NewJobID(), Namespace: job.DefaultNamespace, Version: 1, State: job.Active, Kind: "k", Queue: job.DefaultQueue,
-		QueueNamespace: job.SharedNamespace, Priority: job.Normal, Spec: job.Spec{Schedule: schedule.Schedule{Kind: schedule.Once, At: at}}, CreatedAt: now, UpdatedAt: now,
-	}
-	if change != nil {
-		change(j)
-	}
-	j.Shard = job.ShardOf(j.ID, tr.Shards)
-	return j
+	return sqltest.NewJob(r.store, r.now(), schedule.Schedule{Kind: schedule.Once, At: at}, change)
 }
 
 // submit stores jobs with their first runs, due when they were at the given time, and tells no planner.
 func (r *rig) submit(now time.Time, jobs ...*job.Job) []store.Timer {
 	r.t.Helper()
-	subs := make([]store.Submission, len(jobs))
-	timers := make([]store.Timer, len(jobs))
-	for i, j := range jobs {
-		occ, ok := j.Spec.Schedule.First()
-		if !ok {
-			r.t.Fatal("no occurrence")
-		}
-		timers[i] = store.NewTimer(j, occ, now)
-		j.DueAt = timers[i].DueAt
-		subs[i] = store.Submission{Job: j, Timer: &timers[i]}
-	}
-	results, err := r.store.Submit(r.t.Context(), subs)
-	check(r.t, err)
-	for _, res := range results {
-		check(r.t, res.Err)
-	}
-	return timers
+	return sqltest.Submit(r.t, r.store, now, jobs...)
 }
 
 func (r *rig) row(k store.TimerKey) *store.Timer {
 	r.t.Helper()
 	rows, err := r.store.ReadTimers(r.t.Context(), []store.TimerKey{k})
-	check(r.t, err)
+	check.OK(r.t, err)
 	if len(rows) == 0 {
 		return nil
 	}
@@ -220,6 +200,40 @@ func (r *rig) outs() map[string]int {
 		out[s] = n
 	}
 	return out
+}
+
+func queued(l *lane) int { return l.queued }
+
+// eachOnce fails for each hand-over that was published more than once.
+func (r *rig) eachOnce() {
+	r.t.Helper()
+	for s, n := range r.outs() {
+		if n != 1 {
+			r.t.Errorf("%s was published %d times", s, n)
+		}
+	}
+}
+
+// areOut waits until a hand-over of each run was published.
+func (r *rig) areOut(limit time.Duration, timers []store.Timer, dispatch int64) {
+	r.t.Helper()
+	for i := range timers {
+		r.handedOut(limit, subjectOf(&timers[i], dispatch))
+	}
+}
+
+// areStored waits until a hand-over of each run was published and its message is in RUNS.
+func (r *rig) areStored(p *Planner, limit time.Duration, timers []store.Timer, dispatch int64) {
+	r.t.Helper()
+	r.areOut(limit, timers, dispatch)
+	for i := range timers {
+		check.Await(r.t, "its message is stored", func() bool { return r.stored(p, &timers[i], dispatch) })
+	}
+}
+
+// markedOnce says whether a row stands as its first mark left it.
+func markedOnce(row *store.Timer) bool {
+	return row != nil && row.Step == job.StepDispatched && row.Dispatch == 1
 }
 
 // handedOut waits until a hand-over was published.
@@ -245,9 +259,9 @@ func (r *rig) handedOut(limit time.Duration, subject string) *wirev1.RunMessage 
 // recorder plays one: what was lost or released comes back, what was skipped is gone, what was dispatched or skipped is followed.
 func (r *rig) recorder() {
 	c, err := r.js.CreateOrUpdateConsumer(r.t.Context(), streams.StatusStream, jetstream.ConsumerConfig{Durable: streams.RecorderConsumer, AckPolicy: jetstream.AckExplicitPolicy})
-	check(r.t, err)
+	check.OK(r.t, err)
 	cluster, err := r.store.Cluster(r.t.Context())
-	check(r.t, err)
+	check.OK(r.t, err)
 	sealer := streams.NewSealer(cluster.Key)
 	cc, err := c.Consume(func(m jetstream.Msg) {
 		b := new(wirev1.StatusBatch)
@@ -259,7 +273,7 @@ func (r *rig) recorder() {
 		}
 		_ = m.Ack()
 	})
-	check(r.t, err)
+	check.OK(r.t, err)
 	r.t.Cleanup(func() {
 		cc.Stop()
 		<-cc.Closed()
@@ -303,29 +317,6 @@ func (r *rig) record(sealer *streams.Sealer, s *wirev1.Status) {
 	}
 	if rep.Kind == store.ReportEnd {
 		streams.NewNotifier(r.nc, quiet).Recorded(&wirev1.Recorded{Rows: []*wirev1.RecordedRow{{RunId: t.RunId, Shard: t.Shard, Dispatch: t.Dispatch}}})
-	}
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// await asks until it is told yes.
-func await(t testing.TB, what string, yes func() bool) {
-	t.Helper()
-	over := time.NewTimer(30 * time.Second)
-	defer over.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-over.C:
-			t.Fatalf("never came: %s", what)
-		}
 	}
 }
 

@@ -8,22 +8,30 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
 )
 
-// cancel ends a run in SQL, as a user's cancel does, and tells nobody.
+// cancel ends a run in SQL and tells that its first hand-over is over, as a user's cancel does.
 func (r *rig) cancel(t *store.Timer) {
+	r.t.Helper()
+	r.cancelSilently(t)
+	r.tell(t, 1, job.StepCancelled)
+}
+
+// cancelSilently ends a run in SQL and tells nobody.
+func (r *rig) cancelSilently(t *store.Timer) {
 	r.t.Helper()
 	_, _, err := r.store.ChangeJob(r.t.Context(), t.Namespace, t.JobID, func(_ *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
 		row := timers[0]
 		return store.Change{Remove: []store.TimerKey{row.TimerKey}, Runs: []store.RunRow{row.History(job.StepCancelled, true, "cancelled", now)}}, nil
 	})
-	check(r.t, err)
+	check.OK(r.t, err)
 }
 
-// pause holds a job in SQL; what was handed out goes on. It tells nobody.
+// pause holds a job in SQL, where what was handed out goes on, and tells that the first hand-over of its run is to wait.
 func (r *rig) pause(t *store.Timer) {
 	r.t.Helper()
 	_, _, err := r.store.ChangeJob(r.t.Context(), t.Namespace, t.JobID, func(j *job.Job, _ []store.Timer, now time.Time) (store.Change, error) {
@@ -31,24 +39,25 @@ func (r *rig) pause(t *store.Timer) {
 		held.State, held.Version, held.Pause = job.Paused, j.Version+1, &job.Pause{By: "test", At: now}
 		return store.Change{Job: &held}, nil
 	})
-	check(r.t, err)
+	check.OK(r.t, err)
+	r.tell(t, 1, job.StepWaiting)
 }
 
 // tell passes the word on a hand-over, as whoever changed SQL does.
 func (r *rig) tell(t *store.Timer, dispatch int64, step job.Step) {
 	r.t.Helper()
 	streams.NewNotifier(r.nc, quiet).Recorded(recorded(t, dispatch, step))
-	check(r.t, r.nc.Flush())
+	check.OK(r.t, r.nc.Flush())
 }
 
 // waits waits until the run of a paused job is a row that waits, and nothing else is left of it.
 func (r *rig) waits(t *store.Timer) {
 	r.t.Helper()
-	await(r.t, "the run of a paused job waits", func() bool {
+	check.Await(r.t, "the run of a paused job waits", func() bool {
 		j, err := r.store.Job(r.t.Context(), t.Namespace, t.JobID)
-		check(r.t, err)
+		check.OK(r.t, err)
 		rows, err := r.store.Timers(r.t.Context(), []*job.Job{j})
-		check(r.t, err)
+		check.OK(r.t, err)
 		got := rows[t.JobID]
 		if len(got) != 1 || got[0].RunID != t.RunID {
 			r.t.Fatalf("the paused job has %+v", got)
@@ -61,7 +70,7 @@ func (r *rig) waits(t *store.Timer) {
 func (r *rig) stored(p *Planner, t *store.Timer, dispatch int64) bool {
 	r.t.Helper()
 	_, found, err := streams.FindRun(r.t.Context(), r.js, p.road.Load().runs, subjectOf(t, dispatch))
-	check(r.t, err)
+	check.OK(r.t, err)
 	return found
 }
 
@@ -81,10 +90,7 @@ func departing(p *Planner, t *store.Timer) bool {
 // waits.
 func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		change func(*rig, *store.Timer)
-		step   job.Step
-	}{"cancelled": {(*rig).cancel, job.StepCancelled}, "paused": {(*rig).pause, job.StepWaiting}} {
+	for name, withdraw := range map[string]func(*rig, *store.Timer){"cancelled": (*rig).cancel, "paused": (*rig).pause} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -106,15 +112,11 @@ func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 				}
 				if inTime {
 					for i := range taken {
-						c.change(r, &taken[i])
-						r.tell(&taken[i], 1, c.step)
+						withdraw(r, &taken[i])
 					}
 					// The word comes to the planner by its own connection; a word on the first, after it, shows that it was heard.
 					r.tell(first, 1, job.StepSucceeded)
-					await(t, "the word was heard", func() bool {
-						heard, _ := ask(p, func() bool { return p.flights.byRun[first.RunID] == nil })
-						return heard
-					})
+					awaitIn(t, p, "the word was heard", func() bool { return p.flights.byRun[first.RunID] == nil })
 					inTime = r.now().Before(late)
 				}
 				r.handedOut(10*time.Second, subjectOf(last, 1)) // sent in the order of their times: by now the others would have been
@@ -145,7 +147,7 @@ func (p *Planner) readSoon(t testing.TB, shard int32) {
 	t.Helper()
 	now := p.clock.Now()
 	_, err := p.readPages([]store.ShardCursor{{Shard: shard, From: store.TimerKey{Shard: shard, DueAt: now}}}, now.Add(p.cfg.Horizon))
-	check(t, err)
+	check.OK(t, err)
 }
 
 // The fault: the word that a run is cancelled, or its job paused, overtakes the answer to the mark of that run. It is not sent; what was paused comes back and
@@ -168,20 +170,15 @@ func TestWithdrawnWhileItsMarkIsUnderWay(t *testing.T) {
 	timers := r.submit(now, r.job(now, nil), r.job(now, nil), r.job(now, nil))
 	cancelled, paused, other := &timers[0], &timers[1], &timers[2]
 	p.nudge()
-	await(t, "the mark", held.Load)
+	check.Await(t, "the mark", held.Load)
 	for i := range timers {
-		if row := r.row(timers[i].TimerKey); row == nil || row.Step != job.StepDispatched || row.Dispatch != 1 {
+		if row := r.row(timers[i].TimerKey); !markedOnce(row) {
 			t.Fatalf("run %d is %+v, want all three in one mark", i, row)
 		}
 	}
 	r.cancel(cancelled)
-	r.tell(cancelled, 1, job.StepCancelled)
 	r.pause(paused)
-	r.tell(paused, 1, job.StepWaiting)
-	await(t, "the word was heard", func() bool {
-		n, _ := ask(p, func() int { return len(p.withdrawn) })
-		return n == 2
-	})
+	awaitIn(t, p, "the word was heard", func() bool { return len(p.withdrawn) == 2 })
 	close(hold)
 	r.handedOut(10*time.Second, subjectOf(other, 1))
 	r.waits(paused)
@@ -193,13 +190,7 @@ func TestWithdrawnWhileItsMarkIsUnderWay(t *testing.T) {
 	if row := r.row(cancelled.TimerKey); row != nil {
 		t.Errorf("the cancelled run is %+v", row)
 	}
-	left, _ := ask(p, func() [3]int {
-		queued := 0
-		for _, l := range p.board.lanes {
-			queued += l.queued
-		}
-		return [3]int{len(p.withdrawn), queued, len(p.flights.byRun)}
-	})
+	left, _ := ask(p, func() [3]int { return [3]int{len(p.withdrawn), p.inLanes(queued), len(p.flights.byRun)} })
 	if left != [3]int{0, 1, 1} {
 		t.Errorf("withdrawn, queued and in flight are %v, want none, one and one", left)
 	}
@@ -216,12 +207,9 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 	now := r.now()
 	timers := r.submit(now, r.job(now, nil), r.job(now.Add(time.Millisecond), nil), r.job(now.Add(2*time.Millisecond), nil))
 	p.nudge()
-	for i := range timers {
-		r.handedOut(10*time.Second, subjectOf(&timers[i], 1))
-		await(t, "its message is stored", func() bool { return r.stored(p, &timers[i], 1) })
-	}
+	r.areStored(p, 10*time.Second, timers, 1)
 	got := r.pull(p, laneOf(&timers[0]))
-	check(t, got.fetch())
+	check.OK(t, got.fetch())
 	delivered := &timers[0]
 	if got.subject != subjectOf(delivered, 1) {
 		for i := range timers {
@@ -232,19 +220,16 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 	}
 	cancelled, paused := &timers[1], &timers[2]
 	r.pause(delivered)
-	r.tell(delivered, 1, job.StepWaiting)
 	r.pause(paused)
-	r.tell(paused, 1, job.StepWaiting)
 	r.cancel(cancelled)
-	r.tell(cancelled, 1, job.StepCancelled)
 	for _, tm := range []*store.Timer{cancelled, paused} {
-		await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
+		check.Await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
 	}
 	r.waits(paused)
 	if !r.stored(p, delivered, 1) {
 		t.Error("the message that an executor has got was taken out")
 	}
-	if row := r.row(delivered.TimerKey); row == nil || row.Step != job.StepDispatched || row.Dispatch != 1 {
+	if row := r.row(delivered.TimerKey); !markedOnce(row) {
 		t.Errorf("what an executor has got is %+v", row)
 	}
 	for i := range timers {
@@ -261,12 +246,11 @@ func TestCancelThatNobodyWasToldOf(t *testing.T) {
 	p := r.planner(nil, quick)
 	r.owns(p)
 	now := r.now()
-	tm := r.submit(now, r.job(now, nil))[0]
+	timers := r.submit(now, r.job(now, nil))
 	p.nudge()
-	r.handedOut(10*time.Second, subjectOf(&tm, 1))
-	await(t, "its message is stored", func() bool { return r.stored(p, &tm, 1) })
-	r.cancel(&tm)
-	await(t, "its message is gone", func() bool { return !r.stored(p, &tm, 1) })
+	r.areStored(p, 10*time.Second, timers, 1)
+	r.cancelSilently(&timers[0])
+	check.Await(t, "its message is gone", func() bool { return !r.stored(p, &timers[0], 1) })
 }
 
 // puller plays an executor's consumer of a lane.
@@ -282,7 +266,7 @@ func (r *rig) pull(p *Planner, l streams.Lane) *puller {
 		Durable: l.Namespace + "~" + l.Queue + "~" + l.Priority.String() + "~1", FilterSubject: "run." + l.Namespace + "." + l.Queue + "." + l.Priority.String() + ".>",
 		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1, AckWait: time.Hour,
 	})
-	check(r.t, err)
+	check.OK(r.t, err)
 	return &puller{c: c}
 }
 

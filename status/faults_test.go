@@ -6,35 +6,32 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
 )
 
+// due waits until a run is due anew, alone in its shard, and returns its row.
+func (r *rig) due(t *store.Timer) store.Timer {
+	r.t.Helper()
+	var row store.Timer
+	check.Await(r.t, "the run comes back", func() bool {
+		rows, err := r.store.ReadDue(r.t.Context(), []store.ShardCursor{{Shard: t.Shard}}, time.Now().Add(time.Hour), 100)
+		check.OK(r.t, err)
+		if len(rows) == 1 {
+			row = rows[0].Timer
+		}
+		return row.RunID == t.RunID
+	})
+	return row
+}
+
 // again waits until a run is due anew and hands it out once more.
 func (r *rig) again(t *store.Timer) store.Timer {
 	r.t.Helper()
-	var row store.Timer
-	await(r.t, "the run comes back", func() bool {
-		rows, err := r.store.ReadDue(r.t.Context(), []store.ShardCursor{{Shard: t.Shard}}, time.Now().Add(time.Hour), 100)
-		check(r.t, err)
-		for i := range rows {
-			if rows[i].RunID == t.RunID {
-				row = rows[i].Timer
-				return true
-			}
-		}
-		return false
-	})
-	results, err := r.store.MarkDispatched(r.t.Context(), store.Mark{ID: r.marks.Add(1), Generation: 1, Items: []store.MarkItem{
-		{Key: row.TimerKey, Version: row.Version, Dispatch: row.Dispatch, JobID: row.JobID, ScheduledAt: row.ScheduledAt},
-	}})
-	if err != nil || results[0] != store.MarkDone {
-		r.t.Fatal(results, err)
-	}
-	row.Dispatch++
-	row.Step = job.StepDispatched
-	return row
+	return sqltest.HandOut(r.t, r.store, r.marks.Add(1), r.due(t))[0]
 }
 
 // The fault: a job kills every executor that works on it, some before they have said that they began. Its run comes to an end all the same: after its attempts, and
@@ -81,9 +78,7 @@ func TestJobWhoseExecutorAlwaysDies(t *testing.T) {
 			if begins && handed != attempts {
 				t.Errorf("%d hand-overs for %d attempts that began", handed, attempts)
 			}
-			if n := r.dead(); n != 0 {
-				t.Errorf("%d dead letters", n)
-			}
+			r.dead(0)
 		})
 	}
 }
@@ -104,9 +99,7 @@ func TestStatusOfALaterVersion(t *testing.T) {
 	if row := r.row(&runs[0]); row == nil || row.Step != job.StepDispatched || len(r.history(&runs[0])) != 0 {
 		t.Errorf("by a kind that is not known the run became %+v, %+v", row, r.history(&runs[0]))
 	}
-	if n := r.dead(); n != 0 {
-		t.Errorf("%d dead letters", n)
-	}
+	r.dead(0)
 }
 
 // The fault: the memory of message ids is over, or was lost in a restart of the server, and two executors' claims of one hand-over are both stored. The first holds;

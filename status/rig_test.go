@@ -4,16 +4,19 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/natstest"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
@@ -37,32 +40,20 @@ type rig struct {
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
-	r := &rig{t: t}
-	var err error
-	r.nats, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: quiet})
-	check(t, err)
-	t.Cleanup(r.nats.Stop)
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "waterclock.db"), sqlite.Options{})
-	check(t, err)
-	t.Cleanup(func() { check(t, s.Close()) })
-	r.store = s
+	r := &rig{t: t, nats: natstest.Start(t, streams.EmbeddedOptions{}), store: sqltest.Open(t, sqlite.Options{})}
 	r.nc = r.connect()
-	r.js, err = jetstream.New(r.nc)
-	check(t, err)
-	_, err = streams.Ensure(t.Context(), r.js, s, streams.Limits{}, quiet)
-	check(t, err)
-	c, err := s.Cluster(t.Context())
-	check(t, err)
+	r.js = natstest.JetStream(t, r.nc)
+	_, err := streams.Ensure(t.Context(), r.js, r.store, streams.Limits{}, quiet)
+	check.OK(t, err)
+	c, err := r.store.Cluster(t.Context())
+	check.OK(t, err)
 	r.sealer = streams.NewSealer(c.Key)
 	return r
 }
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := streams.Connect(streams.Dial{Embedded: r.nats, Name: "test", Logger: quiet})
-	check(r.t, err)
-	r.t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(r.t, streams.Dial{Embedded: r.nats})
 }
 
 func (r *rig) recorder(s store.Store) *Recorder {
@@ -71,8 +62,8 @@ func (r *rig) recorder(s store.Store) *Recorder {
 		s = r.store
 	}
 	rec, err := New(Config{Store: s, Conn: r.connect(), Logger: quiet})
-	check(r.t, err)
-	check(r.t, rec.Start(r.t.Context()))
+	check.OK(r.t, err)
+	check.OK(r.t, rec.Start(r.t.Context()))
 	r.t.Cleanup(rec.Stop)
 	return rec
 }
@@ -81,45 +72,12 @@ func (r *rig) recorder(s store.Store) *Recorder {
 func (r *rig) handedOut(n int, change func(*job.Job)) []store.Timer {
 	r.t.Helper()
 	now, err := r.store.Now(r.t.Context())
-	check(r.t, err)
-	tr := r.store.Traits()
-	subs := make([]store.Submission, n)
-	mark := store.Mark{ID: r.marks.Add(1), Generation: 1}
-	keys := make([]store.TimerKey, n)
-	for i := range subs {
-		j := &job.Job{
-			ID: tr.NewJobID(), Namespace: "default", Version: 1, State: job.Active, Kind: "k", Queue: "default", QueueNamespace: job.SharedNamespace,
-			Priority: job.Normal, Spec: job.Spec{Schedule: schedule.Schedule{Kind: schedule.Once, At: now}}, CreatedAt: now, UpdatedAt: now,
-		}
-		if change != nil {
-			change(j)
-		}
-		j.Shard = job.ShardOf(j.ID, tr.Shards)
-		occ, _ := j.Spec.Schedule.First()
-		t := store.NewTimer(j, occ, now)
-		j.DueAt = t.DueAt
-		subs[i] = store.Submission{Job: j, Timer: &t}
-		keys[i] = t.TimerKey
-		mark.Items = append(mark.Items, store.MarkItem{Key: t.TimerKey, Version: 1, JobID: j.ID, ScheduledAt: t.ScheduledAt})
+	check.OK(r.t, err)
+	jobs := make([]*job.Job, n)
+	for i := range jobs {
+		jobs[i] = sqltest.NewJob(r.store, now, schedule.Schedule{Kind: schedule.Once, At: now}, change)
 	}
-	results, err := r.store.Submit(r.t.Context(), subs)
-	check(r.t, err)
-	for _, res := range results {
-		check(r.t, res.Err)
-	}
-	marked, err := r.store.MarkDispatched(r.t.Context(), mark)
-	check(r.t, err)
-	for _, m := range marked {
-		if m != store.MarkDone {
-			r.t.Fatalf("marked: %v", marked)
-		}
-	}
-	rows, err := r.store.ReadTimers(r.t.Context(), keys)
-	check(r.t, err)
-	if len(rows) != n {
-		r.t.Fatalf("%d rows of %d", len(rows), n)
-	}
-	return rows
+	return sqltest.HandOut(r.t, r.store, r.marks.Add(1), sqltest.Submit(r.t, r.store, now, jobs...)...)
 }
 
 func ticketOf(t *store.Timer) *wirev1.Ticket {
@@ -134,27 +92,27 @@ func ticketOf(t *store.Timer) *wirev1.Ticket {
 func (r *rig) say(t *store.Timer, kind wirev1.StatusKind) *wirev1.Status {
 	r.t.Helper()
 	sealed, err := r.sealer.Seal(ticketOf(t))
-	check(r.t, err)
+	check.OK(r.t, err)
 	return &wirev1.Status{Ticket: sealed, Kind: kind, StartedAt: t.DueAt.UnixMicro(), EndedAt: t.DueAt.UnixMicro() + 1}
 }
 
 func (r *rig) send(sender string, statuses ...*wirev1.Status) {
 	r.t.Helper()
 	b, err := proto.Marshal(&wirev1.StatusBatch{Executor: sender, Statuses: statuses})
-	check(r.t, err)
+	check.OK(r.t, err)
 	r.raw(sender, b)
 }
 
 func (r *rig) raw(sender string, b []byte) {
 	r.t.Helper()
 	_, err := r.js.Publish(r.t.Context(), streams.StatusSubject(sender), b)
-	check(r.t, err)
+	check.OK(r.t, err)
 }
 
 func (r *rig) row(t *store.Timer) *store.Timer {
 	r.t.Helper()
 	rows, err := r.store.ReadTimers(r.t.Context(), []store.TimerKey{t.TimerKey})
-	check(r.t, err)
+	check.OK(r.t, err)
 	if len(rows) == 0 {
 		return nil
 	}
@@ -164,7 +122,7 @@ func (r *rig) row(t *store.Timer) *store.Timer {
 func (r *rig) history(t *store.Timer) []store.RunRow {
 	r.t.Helper()
 	rows, err := r.store.RunAttempts(r.t.Context(), t.JobID, t.RunID)
-	check(r.t, err)
+	check.OK(r.t, err)
 	return rows
 }
 
@@ -172,7 +130,7 @@ func (r *rig) history(t *store.Timer) []store.RunRow {
 func (r *rig) ended(t *store.Timer, want job.Step) store.RunRow {
 	r.t.Helper()
 	var rows []store.RunRow
-	await(r.t, "the end of a run", func() bool {
+	check.Await(r.t, "the end of a run", func() bool {
 		rows = r.history(t)
 		return len(rows) > 0 && rows[len(rows)-1].Final
 	})
@@ -185,17 +143,40 @@ func (r *rig) ended(t *store.Timer, want job.Step) store.RunRow {
 // settled waits until all of STATUS is acknowledged: applied, refused or buried.
 func (r *rig) settled() {
 	r.t.Helper()
-	await(r.t, "all statuses to be settled", func() bool {
+	check.Await(r.t, "all statuses to be settled", func() bool {
 		_, last, applied, err := streams.StatusFill(r.t.Context(), r.js)
 		return err == nil && applied == last
 	})
 }
 
-func (r *rig) dead() uint64 {
+// applied is up to which message of STATUS all is acknowledged.
+func (r *rig) applied() uint64 {
+	r.t.Helper()
+	_, _, applied, err := streams.StatusFill(r.t.Context(), r.js)
+	check.OK(r.t, err)
+	return applied
+}
+
+// dead fails unless there are so many dead letters; it returns their stream.
+func (r *rig) dead(want int) jetstream.Stream {
 	r.t.Helper()
 	s, err := r.js.Stream(r.t.Context(), streams.DeadStream)
-	check(r.t, err)
-	return s.CachedInfo().State.Msgs
+	check.OK(r.t, err)
+	if n := s.CachedInfo().State.Msgs; n != uint64(want) { //nolint:gosec // few
+		r.t.Errorf("%d dead letters, want %d", n, want)
+	}
+	return s
+}
+
+// untouched fails unless the row of a run is as it was.
+func (r *rig) untouched(was store.Timer) {
+	r.t.Helper()
+	row := r.row(&was)
+	if row == nil {
+		r.t.Errorf("the row of run %s is gone", was.RunID)
+	} else if d := cmp.Diff(was, *row); d != "" {
+		r.t.Errorf("the row of run %s (-was +is):\n%s", was.RunID, d)
+	}
 }
 
 // faulty is a store whose recording goes wrong as the test says.
@@ -215,27 +196,4 @@ func has(reports []store.Report, run uuid.UUID) bool {
 		}
 	}
 	return false
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// await asks until it is told yes.
-func await(t testing.TB, what string, yes func() bool) {
-	t.Helper()
-	over := time.NewTimer(30 * time.Second)
-	defer over.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-over.C:
-			t.Fatalf("never came: %s", what)
-		}
-	}
 }

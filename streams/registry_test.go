@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 )
 
@@ -99,7 +100,7 @@ func TestWatchers(t *testing.T) {
 	r := newRig(t)
 	w := NewWatchers()
 	sub, err := w.Start(r.nc)
-	check(t, err)
+	check.OK(t, err)
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
 	n := NewNotifier(r.nc, quiet)
 	run, other := uuid.New(), uuid.New()
@@ -111,13 +112,13 @@ func TestWatchers(t *testing.T) {
 	for range 100 {
 		n.Recorded(&wirev1.Recorded{Rows: []*wirev1.RecordedRow{row(run), {RunId: []byte("short")}, row(uuid.New())}})
 	}
-	receive(t, "a signal", a)
-	receive(t, "a signal", b)
+	check.Receive(t, "a signal", a)
+	check.Receive(t, "a signal", b)
 	stopA()
 	stopA()
 	n.Recorded(&wirev1.Recorded{Rows: []*wirev1.RecordedRow{row(run), row(other)}})
-	receive(t, "the last signal", c)
-	receive(t, "a signal", b)
+	check.Receive(t, "the last signal", c)
+	check.Receive(t, "a signal", b)
 	select {
 	case <-c:
 		t.Error("a run was signalled for another's sake")
@@ -135,13 +136,13 @@ func TestNoticesThatCannotBeReadArePassedOver(t *testing.T) {
 	r := newRig(t)
 	got := make(chan *wirev1.Control, 10)
 	subs, err := OnControl(r.nc, "me", func(c *wirev1.Control) { got <- c })
-	check(t, err)
+	check.OK(t, err)
 	defer func() {
 		for _, s := range subs {
 			_ = s.Unsubscribe()
 		}
 	}()
-	check(t, r.nc.Publish(controlSubject("me"), []byte{0xff}))
+	check.OK(t, r.nc.Publish(controlSubject("me"), []byte{0xff}))
 	n := NewNotifier(r.nc, quiet)
 	run := uuid.New()
 	n.Control("you", run, 1, "not for me")
@@ -149,7 +150,7 @@ func TestNoticesThatCannotBeReadArePassedOver(t *testing.T) {
 	n.Control("", run, 3, "refused") // to all
 	seen := map[int64]bool{}
 	for range 2 {
-		c := receive(t, "an order", got)
+		c := check.Receive(t, "an order", got)
 		if uuid.UUID(c.RunId) != run || c.Dispatch == 1 || seen[c.Dispatch] {
 			t.Errorf("got %v", c)
 		}

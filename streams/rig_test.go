@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/store"
 )
 
@@ -20,40 +21,64 @@ var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 // rig is a NATS server of the test's own, and what SQL would know of its streams.
 type rig struct {
 	t   testing.TB
+	dir string
 	srv *Embedded
 	nc  *nats.Conn
 	js  jetstream.JetStream
 	reg *memory
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB) *rig { return newRigVia(t, (*rig).connect) }
+
+// newRigByURL has a connection that goes by a socket, and outlives its server.
+func newRigByURL(t testing.TB) *rig {
+	return newRigVia(t, func(r *rig) *nats.Conn { return r.dial(Dial{URL: "nats://" + r.srv.Addr()}) })
+}
+
+func newRigVia(t testing.TB, connect func(*rig) *nats.Conn) *rig {
 	t.Helper()
-	r := &rig{t: t, srv: startServer(t, t.TempDir(), "127.0.0.1:0"), reg: newMemory()}
-	t.Cleanup(r.srv.Stop)
-	r.nc = r.connect()
+	r := &rig{t: t, dir: t.TempDir(), reg: newMemory()}
+	r.serve("127.0.0.1:0")
+	r.nc = connect(r)
 	r.js = jsOf(t, r.nc)
 	return r
 }
 
-func startServer(t testing.TB, dir, listen string) *Embedded {
-	t.Helper()
-	e, err := StartEmbedded(EmbeddedOptions{Dir: dir, Listen: listen, Logger: quiet})
-	check(t, err)
-	return e
+// serve starts the server, again with the data of before where it was stopped.
+func (r *rig) serve(listen string) {
+	r.t.Helper()
+	var err error
+	r.srv, err = StartEmbedded(EmbeddedOptions{Dir: r.dir, Listen: listen, Logger: quiet})
+	check.OK(r.t, err)
+	r.t.Cleanup(r.srv.Stop)
 }
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := Connect(Dial{Embedded: r.srv, Name: "test", Logger: quiet})
-	check(r.t, err)
+	return r.dial(Dial{Embedded: r.srv})
+}
+
+func (r *rig) dial(d Dial) *nats.Conn {
+	r.t.Helper()
+	d.Name, d.Logger = "test", quiet
+	nc, err := Connect(d)
+	check.OK(r.t, err)
 	r.t.Cleanup(nc.Close)
 	return nc
+}
+
+// subscribe listens on a subject for the rest of the test.
+func (r *rig) subscribe(nc *nats.Conn, subject string, heard nats.MsgHandler) {
+	r.t.Helper()
+	sub, err := nc.Subscribe(subject, heard)
+	check.OK(r.t, err)
+	r.t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
 }
 
 func jsOf(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(nc)
-	check(t, err)
+	check.OK(t, err)
 	return js
 }
 
@@ -61,14 +86,14 @@ func jsOf(t testing.TB, nc *nats.Conn) jetstream.JetStream {
 func (r *rig) ensure() Runs {
 	r.t.Helper()
 	runs, err := Ensure(r.t.Context(), r.js, r.reg, Limits{}, quiet)
-	check(r.t, err)
+	check.OK(r.t, err)
 	return runs
 }
 
 func (r *rig) window(size int, timeout time.Duration) *Window {
 	r.t.Helper()
 	w, err := NewWindow(r.nc, size, timeout)
-	check(r.t, err)
+	check.OK(r.t, err)
 	r.t.Cleanup(w.Close)
 	return w
 }
@@ -78,52 +103,15 @@ func (r *rig) publish(l Lane) uuid.UUID {
 	r.t.Helper()
 	id := uuid.New()
 	_, err := r.js.Publish(r.t.Context(), RunSubject(l, id, 1), []byte("x"))
-	check(r.t, err)
+	check.OK(r.t, err)
 	return id
 }
 
 func (r *rig) count(stream string) uint64 {
 	r.t.Helper()
 	s, err := r.js.Stream(r.t.Context(), stream)
-	check(r.t, err)
+	check.OK(r.t, err)
 	return s.CachedInfo().State.Msgs
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// await asks until it is told yes.
-func await(t testing.TB, what string, yes func() bool) {
-	t.Helper()
-	over := time.NewTimer(20 * time.Second)
-	defer over.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !yes() {
-		select {
-		case <-tick.C:
-		case <-over.C:
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
-
-// receive takes the next value, and fails where none comes.
-func receive[T any](t testing.TB, what string, c <-chan T) T {
-	t.Helper()
-	over := time.NewTimer(20 * time.Second)
-	defer over.Stop()
-	select {
-	case v := <-c:
-		return v
-	case <-over.C:
-		t.Fatalf("never came: %s", what)
-		panic("unreachable")
-	}
 }
 
 // memory is a Registrar without SQL.

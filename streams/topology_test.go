@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -24,7 +25,7 @@ func (r *rig) names() []string {
 	for n := range l.Name() {
 		out = append(out, n)
 	}
-	check(r.t, l.Err())
+	check.OK(r.t, l.Err())
 	return out
 }
 
@@ -41,7 +42,7 @@ func (r *rig) runsIs(want Runs) {
 		r.t.Errorf("RUNS (-want +got):\n%s", d)
 	}
 	found, err := Discover(r.t.Context(), r.js)
-	check(r.t, err)
+	check.OK(r.t, err)
 	if found != want || r.reg.current().Generation != want.Generation {
 		r.t.Errorf("discovered %v, SQL says %v, want %v", found, r.reg.current(), want)
 	}
@@ -57,7 +58,7 @@ func TestEnsureByEightAtOnce(t *testing.T) {
 			switch before {
 			case "gone":
 				runs := r.ensure()
-				check(t, r.js.DeleteStream(t.Context(), runs.Name))
+				check.OK(t, r.js.DeleteStream(t.Context(), runs.Name))
 				first = 2
 			case "rolled back":
 				r.ensure()
@@ -106,7 +107,7 @@ func TestEnsureByOneWhoIsHeldUp(t *testing.T) {
 		r.publish(laneA)
 	}}
 	runs, err := Ensure(t.Context(), r.js, slow, Limits{}, quiet)
-	check(t, err)
+	check.OK(t, err)
 	r.runsIs(Runs{"RUNS-2", 2})
 	if runs.Generation != 2 || r.count("RUNS-2") != 1 {
 		t.Errorf("the slow one has %v; %d messages are left", runs, r.count("RUNS-2"))
@@ -132,13 +133,13 @@ func TestChangedLimitsAreApplied(t *testing.T) {
 	r.publish(laneA)
 	l := Limits{RunsBytes: 5 << 20, StatusBytes: 6 << 20, SubmitBytes: 7 << 20, LiveBytes: 8 << 20}
 	again, err := Ensure(t.Context(), r.js, r.reg, l, quiet)
-	check(t, err)
+	check.OK(t, err)
 	if again != runs {
 		t.Errorf("RUNS was %v and is %v", runs, again)
 	}
 	for name, want := range map[string]int64{runs.Name: 5 << 20, StatusStream: 6 << 20, SubmitStream: 7 << 20, LiveStream: 8 << 20} {
 		s, err := r.js.Stream(t.Context(), name)
-		check(t, err)
+		check.OK(t, err)
 		if got := s.CachedInfo().Config.MaxBytes; got != want {
 			t.Errorf("%s: %d bytes, want %d", name, got, want)
 		}
@@ -159,12 +160,12 @@ func TestStreamsOfAnotherStore(t *testing.T) {
 				runs := r.ensure()
 				r.publish(laneA)
 				if runs.Generation < int64(generations) {
-					check(t, r.js.DeleteStream(t.Context(), runs.Name))
+					check.OK(t, r.js.DeleteStream(t.Context(), runs.Name))
 				}
 			}
 			for _, s := range []string{StatusSubject("x"), "enqueue.x", LiveSubject("x", uuid.New()), DeadSubject("status", "")} {
 				_, err := r.js.Publish(t.Context(), s, nil)
-				check(t, err)
+				check.OK(t, err)
 			}
 			r.reg = newMemory()
 			runs := r.ensure()
@@ -181,7 +182,7 @@ func TestStreamsOfAnotherStore(t *testing.T) {
 func TestRunsThatIsNotWhatSQLKnows(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(r *rig, runs Runs){
-		"missing":     func(r *rig, runs Runs) { check(r.t, r.js.DeleteStream(r.t.Context(), runs.Name)) },
+		"missing":     func(r *rig, runs Runs) { check.OK(r.t, r.js.DeleteStream(r.t.Context(), runs.Name)) },
 		"rolled back": func(r *rig, _ Runs) { r.reg.set(func(m *memory) { m.stream.LastSeq = 2 }) },
 		"of another store": func(r *rig, _ Runs) {
 			r.reg.set(func(m *memory) { m.cluster.StoreID = uuid.New() })
@@ -215,7 +216,7 @@ func TestDatabaseThatWentBack(t *testing.T) {
 	r := newRig(t)
 	for range 3 {
 		runs := r.ensure()
-		check(t, r.js.DeleteStream(t.Context(), runs.Name))
+		check.OK(t, r.js.DeleteStream(t.Context(), runs.Name))
 	}
 	r.ensure()
 	r.reg.set(func(m *memory) { m.stream.Generation = 2 })
@@ -245,7 +246,7 @@ func TestFindAndDeleteRun(t *testing.T) {
 		t.Fatalf("got %d, %v, %v", seq, found, err)
 	}
 	for range 2 { // the second time it is gone, which is as good
-		check(t, DeleteRun(t.Context(), r.js, runs, seq))
+		check.OK(t, DeleteRun(t.Context(), r.js, runs, seq))
 	}
 	if _, found, err := FindRun(t.Context(), r.js, runs, subject); err != nil || found {
 		t.Errorf("deleted, it is found: %v, %v", found, err)
@@ -264,18 +265,18 @@ func TestStatusFill(t *testing.T) {
 	}
 	for range 100 {
 		_, err := r.js.Publish(t.Context(), StatusSubject("x"), make([]byte, 5000))
-		check(t, err)
+		check.OK(t, err)
 	}
 	fill, last, applied, err := StatusFill(t.Context(), r.js)
 	if err != nil || fill < .45 || fill > .55 || last != 100 || applied != 0 {
 		t.Fatalf("got %v %d %d %v", fill, last, applied, err)
 	}
 	c, err := r.js.CreateConsumer(t.Context(), StatusStream, jetstream.ConsumerConfig{Durable: RecorderConsumer, AckPolicy: jetstream.AckExplicitPolicy})
-	check(t, err)
+	check.OK(t, err)
 	msgs, err := c.Fetch(50)
-	check(t, err)
+	check.OK(t, err)
 	for m := range msgs.Messages() {
-		check(t, m.DoubleAck(t.Context()))
+		check.OK(t, m.DoubleAck(t.Context()))
 	}
 	fill, last, applied, err = StatusFill(t.Context(), r.js)
 	if err != nil || fill < .2 || fill > .3 || last != 100 || applied != 50 {
@@ -286,19 +287,14 @@ func TestStatusFill(t *testing.T) {
 // A message is deleted as soon as NATS answers again; for how long it may not is up to the caller.
 func TestDeleteHandOverWaitsForNATS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	srv := startServer(t, dir, "127.0.0.1:0")
-	addr := srv.Addr()
-	nc, err := Connect(Dial{URL: "nats://" + addr, Name: "test", Logger: quiet})
-	check(t, err)
-	t.Cleanup(nc.Close)
-	r := &rig{t: t, nc: nc, js: jsOf(t, nc), reg: newMemory()}
+	r := newRigByURL(t)
+	addr := r.srv.Addr()
 	runs := r.ensure()
 	tm := store.Timer{TimerKey: store.TimerKey{RunID: uuid.New()}, QueueNamespace: laneA.Namespace, Queue: laneA.Queue, Priority: laneA.Priority, Dispatch: 1}
-	_, err = r.js.Publish(t.Context(), RunSubject(laneA, tm.RunID, 1), []byte("a run"))
-	check(t, err)
+	_, err := r.js.Publish(t.Context(), RunSubject(laneA, tm.RunID, 1), []byte("a run"))
+	check.OK(t, err)
 	current := func(context.Context) (Runs, error) { return runs, nil }
-	srv.Stop()
+	r.srv.Stop()
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := DeleteHandOver(short, r.js, current, tm); err == nil {
@@ -306,9 +302,8 @@ func TestDeleteHandOverWaitsForNATS(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- DeleteHandOver(t.Context(), r.js, current, tm) }()
-	srv = startServer(t, dir, addr)
-	t.Cleanup(srv.Stop)
-	check(t, receive(t, "the end of the deletion", done))
+	r.serve(addr)
+	check.OK(t, check.Receive(t, "the end of the deletion", done))
 	_, found, err := FindRun(t.Context(), r.js, runs, RunSubject(laneA, tm.RunID, 1))
 	if err != nil || found {
 		t.Errorf("it is there: %v, %v", found, err)

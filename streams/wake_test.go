@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
@@ -88,7 +89,7 @@ func TestWakeIsCutToWhatAServerTakes(t *testing.T) {
 	r := newRig(t)
 	got := make(chan int, 100)
 	sub, err := OnWake(r.nc, 7, func(w *wirev1.Wake) { got <- len(w.Rows) })
-	check(t, err)
+	check.OK(t, err)
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
 	rows := make([]store.DueRow, 20)
 	payload := []byte(strings.Repeat("x", job.MaxPayload))
@@ -97,6 +98,6 @@ func TestWakeIsCutToWhatAServerTakes(t *testing.T) {
 	}
 	NewWaker(NewNotifier(r.nc, quiet), quiet).Wake(rows)
 	for n := 0; n < len(rows); {
-		n += receive(t, "a wake", got)
+		n += check.Receive(t, "a wake", got)
 	}
 }

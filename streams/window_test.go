@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+
+	"github.com/waterclock-io/waterclock/internal/check"
 )
 
 func TestWindowAnswersOnceEach(t *testing.T) {
@@ -70,15 +72,13 @@ func TestWindowHoldsBack(t *testing.T) {
 	r := newRig(t)
 	w := r.window(2, time.Minute)
 	asked := make(chan *nats.Msg, 10)
-	sub, err := r.nc.Subscribe("slow", func(m *nats.Msg) { asked <- m })
-	check(t, err)
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
+	r.subscribe(r.nc, "slow", func(m *nats.Msg) { asked <- m })
 	done := make(chan error, 10)
 	ask := func(ctx context.Context) error {
 		return w.Request(ctx, "slow", nil, nil, func(_ *nats.Msg, err error) { done <- err })
 	}
-	check(t, ask(t.Context()))
-	check(t, ask(t.Context()))
+	check.OK(t, ask(t.Context()))
+	check.OK(t, ask(t.Context()))
 	cause := errors.New("enough")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, cause)
 	defer cancel()
@@ -90,19 +90,19 @@ func TestWindowHoldsBack(t *testing.T) {
 	}
 	third := make(chan error, 1)
 	go func() { third <- ask(t.Context()) }()
-	check(t, receive(t, "the first question", asked).Respond(nil))
-	check(t, receive(t, "the first answer", done))
-	check(t, receive(t, "room for the third", third))
+	check.OK(t, check.Receive(t, "the first question", asked).Respond(nil))
+	check.OK(t, check.Receive(t, "the first answer", done))
+	check.OK(t, check.Receive(t, "room for the third", third))
 	fourth := make(chan error, 1)
 	go func() { fourth <- ask(t.Context()) }()
-	receive(t, "the second question", asked)
-	receive(t, "the third question", asked)
+	check.Receive(t, "the second question", asked)
+	check.Receive(t, "the third question", asked)
 	w.Close()
-	if err := receive(t, "the end of the fourth", fourth); !errors.Is(err, ErrWindowClosed) {
+	if err := check.Receive(t, "the end of the fourth", fourth); !errors.Is(err, ErrWindowClosed) {
 		t.Errorf("the fourth got %v", err)
 	}
 	for range 2 {
-		if err := receive(t, "the end of those under way", done); !errors.Is(err, ErrWindowClosed) {
+		if err := check.Receive(t, "the end of those under way", done); !errors.Is(err, ErrWindowClosed) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestWindowTellsRefusalsApart(t *testing.T) {
 	id := uuid.New()
 	subject := RunSubject(laneA, id, 1)
 	_, err := w.PublishWait(t.Context(), subject, nil, []byte("x"))
-	check(t, err)
+	check.OK(t, err)
 	if _, err := w.PublishWait(t.Context(), subject, nil, []byte("x")); !errors.Is(err, ErrThere) {
 		t.Errorf("a second message on the subject got %v", err)
 	}
@@ -142,9 +142,7 @@ func TestWindowTellsRefusalsApart(t *testing.T) {
 	if _, err := w.PublishWait(t.Context(), "nobody.listens", nil, nil); !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("where nobody listens: %v", err)
 	}
-	sub, err := r.nc.Subscribe("nonsense", func(m *nats.Msg) { _ = m.Respond([]byte("what?")) })
-	check(t, err)
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
+	r.subscribe(r.nc, "nonsense", func(m *nats.Msg) { _ = m.Respond([]byte("what?")) })
 	if _, err := w.PublishWait(t.Context(), "nonsense", nil, nil); err == nil || errors.Is(err, ErrNotAcked) {
 		t.Errorf("an unreadable answer gave %v", err)
 	}
@@ -154,10 +152,8 @@ func TestWindowWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.window(4, 100*time.Millisecond)
-	sub, err := r.nc.Subscribe("silent", func(*nats.Msg) {})
-	check(t, err)
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
-	for range 3 {           // more than there is room for, so the room must come back
+	r.subscribe(r.nc, "silent", func(*nats.Msg) {})
+	for range 3 { // more than there is room for, so the room must come back
 		if _, err := w.PublishWait(t.Context(), "silent", nil, nil); !errors.Is(err, ErrNotAcked) {
 			t.Errorf("got %v", err)
 		}
@@ -174,20 +170,18 @@ func TestWindowOfAServerThatStops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	w := r.window(100, 300*time.Millisecond)
-	sub, err := r.nc.Subscribe("silent", func(*nats.Msg) {})
-	check(t, err)
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
+	r.subscribe(r.nc, "silent", func(*nats.Msg) {})
 	done := make(chan error, 200)
 	for range 50 {
-		check(t, w.Publish(t.Context(), "silent", nil, nil, func(_ Ack, err error) { done <- err }))
+		check.OK(t, w.Publish(t.Context(), "silent", nil, nil, func(_ Ack, err error) { done <- err }))
 	}
 	r.srv.Stop()
 	for range 50 {
-		if err := receive(t, "a report", done); !errors.Is(err, ErrNotAcked) {
+		if err := check.Receive(t, "a report", done); !errors.Is(err, ErrNotAcked) {
 			t.Errorf("got %v", err)
 		}
 	}
-	await(t, "the connection is lost", func() bool { return !r.nc.IsConnected() })
+	check.Await(t, "the connection is lost", func() bool { return !r.nc.IsConnected() })
 	before := len(done)
 	if err := w.Publish(t.Context(), "silent", nil, nil, func(_ Ack, err error) { done <- err }); err == nil {
 		t.Error("a publish without a connection was taken")
@@ -204,7 +198,7 @@ func TestWindowClosedInTheMiddle(t *testing.T) {
 	r.ensure()
 	for range 20 {
 		w, err := NewWindow(r.nc, 16, 5*time.Second)
-		check(t, err)
+		check.OK(t, err)
 		var taken, told atomic.Int64
 		var wg sync.WaitGroup
 		for range 4 {
@@ -218,10 +212,10 @@ func TestWindowClosedInTheMiddle(t *testing.T) {
 				}
 			})
 		}
-		await(t, "some were taken", func() bool { return taken.Load() > 50 })
+		check.Await(t, "some were taken", func() bool { return taken.Load() > 50 })
 		w.Close()
 		wg.Wait()
-		await(t, "as many reports as were taken", func() bool { return told.Load() == taken.Load() })
+		check.Await(t, "as many reports as were taken", func() bool { return told.Load() == taken.Load() })
 		if n := w.Unanswered(); n != 0 {
 			t.Errorf("%d unanswered", n)
 		}

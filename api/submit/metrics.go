@@ -10,38 +10,39 @@ import (
 )
 
 // Metrics are what a Service counts.
-type Metrics struct{ submits *prometheus.CounterVec }
+type Metrics struct{ stored, existed, invalid, conflict, failed prometheus.Counter }
 
 // NewMetrics returns metrics that are registered where reg is not nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+	submits := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "waterclock_submits_total", Help: "Submits by what became of them: stored, existed, invalid, conflict, failed.",
-	}, []string{"result"})}
+	}, []string{"result"})
 	if reg != nil {
-		reg.MustRegister(m.submits)
+		reg.MustRegister(submits)
 	}
-	return m
+	of := submits.WithLabelValues // looked up once: it costs a tenth of a submit
+	return &Metrics{of("stored"), of("existed"), of("invalid"), of("conflict"), of("failed")}
 }
 
 func (m *Metrics) count(results []Result) {
 	for i := range results {
-		m.submits.WithLabelValues(outcome(&results[i])).Inc()
+		m.outcome(&results[i]).Inc()
 	}
 }
 
-func outcome(r *Result) string {
+func (m *Metrics) outcome(r *Result) prometheus.Counter {
 	var fields fielderr.FieldErrors
 	var field *fielderr.FieldError
 	switch {
 	case r.Err == nil && r.Existed:
-		return "existed"
+		return m.existed
 	case r.Err == nil:
-		return "stored"
+		return m.stored
 	case errors.As(r.Err, &fields), errors.As(r.Err, &field):
-		return "invalid"
+		return m.invalid
 	case errors.Is(r.Err, store.ErrKeyReused), errors.Is(r.Err, store.ErrNameTaken):
-		return "conflict"
+		return m.conflict
 	default:
-		return "failed"
+		return m.failed
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 )
 
@@ -46,14 +47,10 @@ func TestControl(t *testing.T) {
 			t.Errorf("run is %s", run.State)
 		}
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, word := range strings.Fields(string(b)) {
 			pid, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			gone(t, pid)
 		}
 	})
@@ -183,9 +180,7 @@ func stateIs(t testing.TB, p *process, id string, want waterclockv1.RunState) {
 	var last waterclockv1.RunState
 	for range 1500 {
 		res, err := p.jobs().GetJob(t.Context(), connect.NewRequest(&waterclockv1.GetJobRequest{JobId: id}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if last = res.Msg.Run.GetState(); last == want {
 			return
 		}
@@ -197,9 +192,7 @@ func stateIs(t testing.TB, p *process, id string, want waterclockv1.RunState) {
 func runsOf(t testing.TB, p *process, id string) []*waterclockv1.Run {
 	t.Helper()
 	res, err := p.runs().ListRuns(t.Context(), connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: id, PageSize: 100}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var ended []*waterclockv1.Run
 	for _, r := range res.Msg.Runs {
 		if r.State >= waterclockv1.RunState_RUN_STATE_SUCCEEDED {
@@ -212,9 +205,7 @@ func runsOf(t testing.TB, p *process, id string) []*waterclockv1.Run {
 func lines(t testing.TB, file string) int {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return strings.Count(string(b), "\n")
 }
 

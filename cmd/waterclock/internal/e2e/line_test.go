@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/waterclock-io/waterclock/executor"
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 )
@@ -94,9 +93,7 @@ func seriesHasNoGapAndNoExtra(t *testing.T, r *rig) {
 	r.submit(j)
 	r.eventually(15*time.Second, func() string {
 		got, err := r.store.Job(t.Context(), j.Namespace, j.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if got.State != job.Completed {
 			return "series is " + string(got.State)
 		}
@@ -120,14 +117,8 @@ func floodEndsOnceEach(t *testing.T, r *rig) {
 	const n = 10_000
 	r.planner()
 	r.recorder()
-	var mu sync.Mutex
-	ran := make(map[uuid.UUID]int, n)
-	r.executor(64, map[string]executor.Handler{"work": func(_ context.Context, run *executor.Run) error {
-		mu.Lock()
-		defer mu.Unlock()
-		ran[run.ID]++
-		return nil
-	}})
+	var ran tally
+	r.executor(64, map[string]executor.Handler{"work": ran.work})
 	at := r.clock.Now().Add(3 * time.Second)
 	jobs := make([]*job.Job, n)
 	for i := range jobs {
@@ -137,14 +128,7 @@ func floodEndsOnceEach(t *testing.T, r *rig) {
 	begun := time.Now()
 	rows := r.allEnd(120*time.Second, jobs)
 	t.Logf("%d jobs ended %s after the last submit", n, time.Since(begun))
-	mu.Lock()
-	defer mu.Unlock()
-	for _, j := range jobs {
-		row := rows[j.ID]
-		if row.Step != job.StepSucceeded || ran[row.RunID] != 1 {
-			t.Fatalf("job %s: %s, ran %d times", j.ID, row.Step, ran[row.RunID])
-		}
-	}
+	ran.onceEach(t, jobs, rows)
 }
 
 func TestPriorityOnOneSlot(t *testing.T) { alone(t, priorityOnOneSlot) }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/waterclock-io/waterclock/executor"
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	"github.com/waterclock-io/waterclock/store"
@@ -24,17 +25,13 @@ type account struct {
 func (r *rig) account(j *job.Job) account {
 	r.t.Helper()
 	runs, err := r.store.ListRuns(r.t.Context(), j.ID, store.RunPosition{}, 1000)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	a := account{map[time.Time]int{}, map[string]int64{}}
 	for _, run := range runs {
 		a.ran[run.ScheduledAt]++
 	}
 	skips, err := r.store.ListSkips(r.t.Context(), j.ID, time.Time{}, 1000)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
 	for _, s := range skips {
 		a.skipped[s.Reason] += s.Count
 	}
@@ -46,18 +43,21 @@ func (r *rig) completed(limit time.Duration, j *job.Job) {
 	r.t.Helper()
 	r.eventually(limit, func() string {
 		got, err := r.store.Job(r.t.Context(), j.Namespace, j.ID)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		timers, err := r.store.Timers(r.t.Context(), []*job.Job{got})
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		if got.State != job.Completed || len(timers[j.ID]) > 0 {
 			return fmt.Sprintf("series is %s with %d timers", got.State, len(timers[j.ID]))
 		}
 		return ""
 	})
+}
+
+// everySecond is a series of so many occurrences.
+func everySecond(start time.Time, occurrences int) schedule.Schedule {
+	return schedule.Schedule{
+		Kind: schedule.Every, Period: time.Second, Anchor: start, End: start.Add(time.Duration(occurrences-1)*time.Second + time.Millisecond),
+	}
 }
 
 // waitUntil waits for a moment of database time.
@@ -80,8 +80,7 @@ func catchUpAccountsForEveryOccurrence(t *testing.T, r *rig) {
 	start := r.clock.Now().Add(200 * time.Millisecond)
 	const occurrences = 5
 	series := func(policy job.CatchUp) *job.Job {
-		s := schedule.Schedule{Kind: schedule.Every, Period: time.Second, Anchor: start, End: start.Add((occurrences-1)*time.Second + time.Millisecond)}
-		return r.newJob("work", s, func(j *job.Job) { j.Spec.CatchUp = policy })
+		return r.newJob("work", everySecond(start, occurrences), func(j *job.Job) { j.Spec.CatchUp = policy })
 	}
 	latest, all, none := series(job.CatchUpLatest), series(job.CatchUpAll), series(job.CatchUpNone)
 	none.Spec.Overlap = job.OverlapAllow // those within the grace come together
@@ -128,8 +127,7 @@ func overlap(t *testing.T, r *rig) {
 	start := r.clock.Now().Add(300 * time.Millisecond)
 	const occurrences = 4
 	series := func(policy job.Overlap) *job.Job {
-		s := schedule.Schedule{Kind: schedule.Every, Period: time.Second, Anchor: start, End: start.Add((occurrences-1)*time.Second + time.Millisecond)}
-		return r.newJob("slow", s, func(j *job.Job) { j.Spec.Overlap = policy })
+		return r.newJob("slow", everySecond(start, occurrences), func(j *job.Job) { j.Spec.Overlap = policy })
 	}
 	forbid, allow := series(job.OverlapForbid), series(job.OverlapAllow)
 	r.submit(forbid, allow)
@@ -154,14 +152,8 @@ func TestPlannersShareAndTakeOver(t *testing.T) {
 	r.planner()
 	r.recorder()
 	r.recorder()
-	var mu sync.Mutex
-	ran := map[uuid.UUID]int{}
-	handlers := map[string]executor.Handler{"work": func(_ context.Context, run *executor.Run) error {
-		mu.Lock()
-		defer mu.Unlock()
-		ran[run.ID]++
-		return nil
-	}}
+	var ran tally
+	handlers := map[string]executor.Handler{"work": ran.work}
 	r.executor(16, handlers)
 	r.executor(16, handlers)
 	const n = 2000
@@ -173,15 +165,7 @@ func TestPlannersShareAndTakeOver(t *testing.T) {
 	r.submit(jobs...)
 	r.waitUntil(at.Add(n / 2 * time.Millisecond))
 	first.Stop()
-	rows := r.allEnd(60*time.Second, jobs)
-	mu.Lock()
-	defer mu.Unlock()
-	for _, j := range jobs {
-		row := rows[j.ID]
-		if row.Step != job.StepSucceeded || ran[row.RunID] != 1 {
-			t.Fatalf("run %s: %s, ran %d times", row.RunID, row.Step, ran[row.RunID])
-		}
-	}
+	ran.onceEach(t, jobs, r.allEnd(60*time.Second, jobs))
 }
 
 // A run whose kind nobody offers waits, and goes on as soon as an executor of its kind comes.

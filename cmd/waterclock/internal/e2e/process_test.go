@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/internal/pgtest"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
 	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
@@ -87,20 +88,14 @@ func (w *tail) String() string {
 func start(t testing.TB, args ...string) *process {
 	t.Helper()
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p := &process{t: t, cmd: exec.Command(path, args...), done: make(chan struct{}), errs: &tail{}}
 	p.cmd.Stderr = p.errs
 	// Should this test process die, the program does too.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, p.cmd.Start())
 	t.Cleanup(p.kill)
 	up := make(chan string, 1)
 	go func() {
@@ -158,9 +153,7 @@ func specsOf(file string, numbers ...int) []*waterclockv1.JobSpec {
 
 func write(t testing.TB, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // submitMany submits specs in one call and returns the ids of their jobs.
@@ -171,9 +164,7 @@ func submitMany(t testing.TB, c waterclockv1connect.JobServiceClient, specs []*w
 		req.Requests = append(req.Requests, &waterclockv1.SubmitJobRequest{Spec: s, IdempotencyKey: rand.Text()})
 	}
 	res, err := c.SubmitJobs(t.Context(), connect.NewRequest(req))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ids := make([]string, len(specs))
 	for i, r := range res.Msg.Results {
 		if r.GetError() != nil {
@@ -230,9 +221,7 @@ func checkFinal(t testing.TB, p *process, ended map[string]*waterclockv1.Run) {
 			t.Errorf("job %s ended %s: %s %s", id, run.State, run.Outcome.GetReason(), run.Outcome.GetMessage())
 		}
 		res, err := p.runs().ListRuns(t.Context(), connect.NewRequest(&waterclockv1.ListRunsRequest{JobId: id}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if len(res.Msg.Runs) != 1 {
 			t.Errorf("job %s has %d runs in history, want 1", id, len(res.Msg.Runs))
 		}
@@ -243,9 +232,7 @@ func checkFinal(t testing.TB, p *process, ended map[string]*waterclockv1.Run) {
 func checkFile(t testing.TB, file string, jobs int) {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	started, ended := map[string]int{}, map[string]bool{}
 	for line := range strings.Lines(string(b)) {
 		f := strings.Fields(line)
@@ -315,17 +302,13 @@ func TestOneKilledProcessOfSeveralLosesNothing(t *testing.T) {
 	pg := pgtest.Shared(t)
 	dsn := pg.NewDatabase(t)
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if out, err := exec.Command(path, "migrate", "up", "--store", dsn).CombinedOutput(); err != nil {
 		t.Fatalf("migrate: %v\n%s", err, out)
 	}
 	log := newLog(t)
 	broker, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(broker.Stop)
 	dir := t.TempDir()
 	role := func(t *testing.T, name string, more ...string) *process {
@@ -412,17 +395,11 @@ func TestDevIsReadyAndMeasures(t *testing.T) {
 func get(t testing.TB, url string) ([]byte, int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b, res.StatusCode
 }

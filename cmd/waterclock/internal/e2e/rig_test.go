@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/executor"
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/internal/dbclock"
+	"github.com/waterclock-io/waterclock/internal/natstest"
 	"github.com/waterclock-io/waterclock/internal/pgtest"
+	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	"github.com/waterclock-io/waterclock/planner"
@@ -42,19 +43,7 @@ type rig struct {
 // opener makes the store of a rig.
 type opener func(t testing.TB) store.Store
 
-func openSQLite(t testing.TB) store.Store {
-	t.Helper()
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "waterclock.db"), sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
+func openSQLite(t testing.TB) store.Store { return sqltest.Open(t, sqlite.Options{}) }
 
 // openPostgres opens a database of its own, as production does: READ COMMITTED.
 func openPostgres(t testing.TB) store.Store { return openCRDB(t, crdb.ReadCommitted) }
@@ -65,20 +54,19 @@ func openSerializable(t testing.TB) store.Store { return openCRDB(t, crdb.Serial
 func openCRDB(t testing.TB, level crdb.Isolation) store.Store {
 	t.Helper()
 	s, err := crdb.Open(t.Context(), pgtest.Shared(t).NewDatabase(t), crdb.Options{Isolation: level, Log: newLog(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	check.OK(t, err)
+	t.Cleanup(func() { check.OK(t, s.Close()) })
 	return s
+}
+
+// stores are the kinds of store that tests run on.
+func stores() map[string]opener {
+	return map[string]opener{"sqlite": openSQLite, "postgres": openPostgres, "serializable": openSerializable}
 }
 
 // alone runs a test on each kind of store, one after another and beside no other test: it takes all that the machine has.
 func alone(t *testing.T, test func(t *testing.T, r *rig)) {
-	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres, "serializable": openSerializable} {
+	for name, open := range stores() {
 		t.Run(name, func(t *testing.T) { test(t, newRig(t, open)) })
 	}
 }
@@ -86,7 +74,7 @@ func alone(t *testing.T, test func(t *testing.T, r *rig)) {
 // onEachStore runs a test on every kind of store.
 func onEachStore(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Parallel()
-	for name, open := range map[string]opener{"sqlite": openSQLite, "postgres": openPostgres, "serializable": openSerializable} {
+	for name, open := range stores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, newRig(t, open))
@@ -106,26 +94,14 @@ func newLog(t testing.TB) *slog.Logger {
 func newRig(t testing.TB, open opener) *rig {
 	t.Helper()
 	r := &rig{t: t, log: newLog(t)}
-	e, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Logger: r.log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Stop)
-	r.nats = e
+	r.nats = natstest.Start(t, streams.EmbeddedOptions{Logger: r.log})
 	r.store = open(t)
 	r.clock = dbclock.New(r.store, r.log)
-	if err := r.clock.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.clock.Start(t.Context()))
 	t.Cleanup(r.clock.Stop)
 	nc := r.connect()
-	js, err := jetstream.New(nc)
-	if err == nil {
-		_, err = streams.Ensure(t.Context(), js, r.store, streams.Limits{}, r.log)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, err := streams.Ensure(t.Context(), natstest.JetStream(t, nc), r.store, streams.Limits{}, r.log)
+	check.OK(t, err)
 	r.waker = streams.NewWaker(streams.NewNotifier(nc, r.log), r.log)
 	r.seen = newChanges(t, nc)
 	return r
@@ -133,23 +109,14 @@ func newRig(t testing.TB, open opener) *rig {
 
 func (r *rig) connect() *nats.Conn {
 	r.t.Helper()
-	nc, err := streams.Connect(streams.Dial{Embedded: r.nats, Name: "test", Logger: r.log})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(r.t, streams.Dial{Embedded: r.nats, Logger: r.log})
 }
 
 func (r *rig) planner() *planner.Planner {
 	r.t.Helper()
 	p, err := planner.New(planner.Config{Store: r.store, Conn: r.connect(), Logger: r.log})
-	if err == nil {
-		err = p.Start(r.t.Context())
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
+	check.OK(r.t, p.Start(r.t.Context()))
 	r.t.Cleanup(p.Stop)
 	return p
 }
@@ -157,12 +124,8 @@ func (r *rig) planner() *planner.Planner {
 func (r *rig) recorder() *status.Recorder {
 	r.t.Helper()
 	s, err := status.New(status.Config{Store: r.store, Conn: r.connect(), Logger: r.log})
-	if err == nil {
-		err = s.Start(r.t.Context())
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
+	check.OK(r.t, s.Start(r.t.Context()))
 	r.t.Cleanup(s.Stop)
 	return s
 }
@@ -170,29 +133,20 @@ func (r *rig) recorder() *status.Recorder {
 func (r *rig) executor(slots int, handlers map[string]executor.Handler) *executor.Executor {
 	r.t.Helper()
 	e, err := executor.New(executor.Config{Conn: r.connect(), Slots: slots, Handlers: handlers, Logger: r.log})
-	if err == nil {
-		err = e.Start(r.t.Context())
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	check.OK(r.t, err)
+	check.OK(r.t, e.Start(r.t.Context()))
 	r.t.Cleanup(func() { e.Stop(context.Background()) })
 	return e
 }
 
 // newJob makes a job of the default namespace; change adapts it.
 func (r *rig) newJob(kind string, s schedule.Schedule, change func(*job.Job)) *job.Job {
-	tr := r.store.Traits()
-	now := r.clock.Now()
-	j := &job.Job{
-		ID: tr.NewJobID(), Namespace: job.DefaultNamespace, Version: 1, State: job.Active, Kind: kind, Queue: job.DefaultQueue,
-		QueueNamespace: job.SharedNamespace, Priority: job.Normal, Spec: job.Spec{Schedule: s}, CreatedAt: now, UpdatedAt: now,
-	}
-	if change != nil {
-		change(j)
-	}
-	j.Shard = job.ShardOf(j.ID, tr.Shards)
-	return j
+	return sqltest.NewJob(r.store, r.clock.Now(), s, func(j *job.Job) {
+		j.Kind = kind
+		if change != nil {
+			change(j)
+		}
+	})
 }
 
 func once(at time.Time) schedule.Schedule {
@@ -202,33 +156,12 @@ func once(at time.Time) schedule.Schedule {
 // submit stores jobs with their first runs and wakes their planners.
 func (r *rig) submit(jobs ...*job.Job) {
 	r.t.Helper()
-	subs := make([]store.Submission, len(jobs))
-	var wake []store.DueRow
 	now := r.clock.Now()
-	for i, j := range jobs {
-		occ, ok := j.Spec.Schedule.First()
-		if !ok {
-			r.t.Fatalf("job %d has no occurrence", i)
-		}
-		t := store.NewTimer(j, occ, now)
-		j.DueAt = t.DueAt
-		subs[i] = store.Submission{Job: j, Timer: &t}
-		if t.DueAt.Before(now.Add(5 * time.Second)) {
+	var wake []store.DueRow
+	for i, t := range sqltest.Submit(r.t, r.store, now, jobs...) {
+		if j := jobs[i]; t.DueAt.Before(now.Add(5 * time.Second)) {
 			wake = append(wake, store.DueRow{Timer: t, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt})
 		}
-	}
-	for len(subs) > 0 {
-		n := min(len(subs), 1000)
-		results, err := r.store.Submit(r.t.Context(), subs[:n])
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		for i := range results {
-			if results[i].Err != nil {
-				r.t.Fatal(results[i].Err)
-			}
-		}
-		subs = subs[n:]
 	}
 	r.waker.Wake(wake)
 }
@@ -247,9 +180,7 @@ func newChanges(t testing.TB, nc *nats.Conn) *changes {
 		close(c.wait)
 		c.wait = make(chan struct{})
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })
 	return c
 }
@@ -282,6 +213,34 @@ func (r *rig) eventually(limit time.Duration, ask func() string) {
 	}
 }
 
+// tally counts how often each run was worked on.
+type tally struct {
+	mu   sync.Mutex
+	runs map[uuid.UUID]int
+}
+
+func (c *tally) work(_ context.Context, run *executor.Run) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.runs == nil {
+		c.runs = map[uuid.UUID]int{}
+	}
+	c.runs[run.ID]++
+	return nil
+}
+
+// onceEach ends the test where a job did not succeed, or its run was not worked on exactly once.
+func (c *tally) onceEach(t testing.TB, jobs []*job.Job, rows map[uuid.UUID]store.RunRow) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, j := range jobs {
+		if row := rows[j.ID]; row.Step != job.StepSucceeded || c.runs[row.RunID] != 1 {
+			t.Fatalf("job %s, run %s: %s, ran %d times", j.ID, row.RunID, row.Step, c.runs[row.RunID])
+		}
+	}
+}
+
 // finals returns the final rows of jobs.
 func (r *rig) finals(jobs []*job.Job) map[uuid.UUID]store.RunRow {
 	r.t.Helper()
@@ -293,9 +252,7 @@ func (r *rig) finals(jobs []*job.Job) map[uuid.UUID]store.RunRow {
 	for len(ids) > 0 {
 		n := min(len(ids), 1000)
 		rows, err := r.store.LastRuns(r.t.Context(), ids[:n])
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		check.OK(r.t, err)
 		for id, row := range rows {
 			out[id] = row
 		}

@@ -17,6 +17,7 @@ import (
 
 	_ "modernc.org/sqlite" // to write a schema version from the future
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/internal/pgtest"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -25,9 +26,7 @@ import (
 func fails(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -51,9 +50,7 @@ func mustSay(t *testing.T, said string, words ...string) {
 func taken(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
 }
@@ -62,9 +59,7 @@ func taken(t *testing.T) string {
 func closed(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -110,15 +105,11 @@ func TestStartRefusals(t *testing.T) {
 		p := start(t, "dev", "--data", dir, "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0")
 		p.kill()
 		db, err := sql.Open("sqlite", filepath.Join(dir, "waterclock.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if _, err := db.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)"); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, db.Close())
 		mustSay(t, fails(t, "dev", "--data", dir, "--http", "127.0.0.1:0", "--nats", "127.0.0.1:0"), "newer", "9999")
 	})
 	t.Run("schema not migrated", func(t *testing.T) {
@@ -132,18 +123,14 @@ func TestDependenciesThatGoAwayAndComeBack(t *testing.T) {
 	pg := pgtest.Start(t, pgtest.Options{})
 	dsn := pg.NewDatabase(t)
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if out, err := exec.CommandContext(t.Context(), path, "migrate", "up", "--store", dsn).CombinedOutput(); err != nil {
 		t.Fatalf("migrate: %v\n%s", err, out)
 	}
 	log := newLog(t)
 	folder := t.TempDir()
 	broker, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	addr := broker.Addr()
 	dir := t.TempDir()
 	p := start(t, "server", "--store", dsn, "--nats", "nats://"+addr, "--http", "127.0.0.1:0", "--data", dir,
@@ -166,9 +153,7 @@ func TestDependenciesThatGoAwayAndComeBack(t *testing.T) {
 	broker.Stop()
 	readyIs(t, p, http.StatusServiceUnavailable)
 	broker, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: addr, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(broker.Stop)
 	readyIs(t, p, http.StatusOK)
 	works(2)
@@ -194,9 +179,7 @@ func readyIs(t *testing.T, p *process, want int) {
 // With a key the server listens beyond loopback; who shows it works in its namespace, and who shows none is not let in.
 func TestKeysLetIn(t *testing.T) {
 	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir := filepath.Join(t.TempDir(), "data")
 	key := func(namespace string) string {
 		t.Helper()
@@ -209,9 +192,7 @@ func TestKeysLetIn(t *testing.T) {
 	mine, others := key("mine"), key("others")
 	p := start(t, "server", "--data", dir, "--http", "0.0.0.0:0", "--nats", "embedded", "--nats.listen", "127.0.0.1:0")
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(p.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	run := func(key string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), path, args...)
 		cmd.Env = append(cmd.Environ(), "WATERCLOCK_SERVER=http://127.0.0.1:"+port, "WATERCLOCK_API_KEY="+key)
