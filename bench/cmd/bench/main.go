@@ -84,7 +84,7 @@ func parse(args []string) (plan, error) {
 	flags.IntVar(&given.repeat, "repeat", 0, "repetitions of each measure")
 	flags.StringVar(&given.binary, "binary", "../bin/waterclock", "the product, for contenders over its API")
 	flags.StringVar(&given.out, "out", "results", "folder for bench.json and bench.md; it is made where it is missing")
-	flags.StringVar(&given.profiles, "profiles", "", "folder for CPU profiles of the measuring processes; empty: none")
+	flags.StringVar(&given.profiles, "profiles", "", "folder for profiles of CPU and allocations of the measuring processes; empty: none")
 	flags.StringVar(&given.page, "page", "", "page of the documentation to put the tables into, such as ../docs/performance.md; pictures go into the folder of its name")
 	flags.StringVar(&given.from, "from", "", "bench.json of an earlier run, to be shown anew; nothing is measured")
 	flags.IntVar(&given.sizes.Singles, "singles", 0, "W1: single submits")

@@ -83,7 +83,8 @@ func (r *request) values(ctx context.Context, meter *world.Meter) (work.Values, 
 	return w.Do(ctx, &work.Task{Kind: k, Env: r.Env, Meter: meter, Sizes: r.Sizes})
 }
 
-// profile is a CPU profile of the time from the beginning of the last measure on: what prepares it is not of interest.
+// profile is a CPU profile of the time from the beginning of the last measure on: what prepares it is not of interest. Beside it comes one of what was allocated
+// since the process began.
 type profile struct {
 	path string
 	file *os.File
@@ -109,7 +110,11 @@ func (p *profile) end() error {
 		return p.err
 	}
 	pprof.StopCPUProfile()
-	f := p.file
+	err := p.file.Close()
 	p.file = nil
-	return f.Close()
+	allocs, create := os.Create(p.path + ".allocs")
+	if create != nil {
+		return errors.Join(err, create)
+	}
+	return errors.Join(err, pprof.Lookup("allocs").WriteTo(allocs, 0), allocs.Close())
 }
