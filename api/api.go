@@ -155,6 +155,7 @@ func newHandler(d Deps, forBody time.Duration) (http.Handler, error) {
 		connect.WithInterceptors(&interceptor{s}),
 		connect.WithReadMaxBytes(MaxRequest),
 		bounded(),
+		connect.WithCompressMinBytes(minCompressed),
 		connect.WithRecover(s.recovered),
 	}
 	guarded := http.NewServeMux()

@@ -167,7 +167,7 @@ func (s *service) tell(ctx context.Context, c *changed) {
 		s.Log.Debug("planners not told of a change", "job", c.job.ID, "error", err)
 		return
 	}
-	rows := make([]store.DueRow, len(soon))
+	rows := make([]*store.DueRow, len(soon))
 	for i, t := range soon {
 		rows[i] = submit.Row(j, t)
 	}

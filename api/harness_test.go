@@ -51,13 +51,13 @@ func (c *clock) Add(d time.Duration) {
 // ear hears what handlers tell others.
 type ear struct {
 	mu        sync.Mutex
-	woken     []store.DueRow
+	woken     []*store.DueRow
 	withdrawn []store.Timer
 	watchers  map[uuid.UUID]chan struct{}
 	logs      map[uuid.UUID][]*wirev1.Live
 }
 
-func (e *ear) Wake(rows []store.DueRow) {
+func (e *ear) Wake(rows []*store.DueRow) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.woken = append(e.woken, rows...)

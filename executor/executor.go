@@ -32,7 +32,7 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultSlots      = 16
+	DefaultSlots      = 100
 	DefaultAckWait    = 10 * time.Second
 	DefaultBeat       = 3 * time.Second
 	DefaultMargin     = 2 * time.Second

@@ -105,7 +105,7 @@ type reads struct {
 
 type read struct{ from, until time.Time }
 
-func (s reads) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
+func (s reads) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]*store.DueRow, error) {
 	if len(from) > 0 {
 		select {
 		case s.told <- read{from[0].From.DueAt, until}:

@@ -95,7 +95,7 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		}
 		if results[i] == store.MarkOverlaps {
 			e.lane.dequeue(e.late)
-			if waitsForItsTurn(&e.row, p.clock.Now()) {
+			if waitsForItsTurn(e.row, p.clock.Now()) {
 				p.readAgain(e.row.TimerKey)
 				again = true
 			} else {
@@ -114,7 +114,7 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 			continue
 		}
 		p.flights.add(&flight{timer: t, lane: e.lane, late: e.late, generation: generation, check: check, publishBy: limits[i]})
-		p.publisher.add(&departure{row: &e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
+		p.publisher.add(&departure{row: e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
 		if t.Recurring {
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})
 		}

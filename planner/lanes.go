@@ -14,7 +14,7 @@ import (
 
 // entry is a row that is due soon, from when it is read until it is marked or found changed.
 type entry struct {
-	row   store.DueRow
+	row   *store.DueRow
 	lane  *lane
 	index int  // in the heap of what is to come; -1 = not there
 	late  bool // part of a backlog: see lateAfter
@@ -32,7 +32,7 @@ type upcoming []*entry
 
 func (h upcoming) Len() int { return len(h) }
 func (h upcoming) Less(i, j int) bool {
-	a, b := &h[i].row, &h[j].row
+	a, b := h[i].row, h[j].row
 	if c := a.DueAt.Compare(b.DueAt); c != 0 {
 		return c < 0
 	}
@@ -103,11 +103,14 @@ type lane struct {
 	turns []turn
 	turn  int
 	ready map[turn]*fifo
-	count int // ready, over all namespaces
-	late  int // of them, late
+	count int  // ready, over all namespaces
+	all   *int // the same over all lanes
+	late  int  // of them, late
 	// queued counts hand-overs that no executor has begun yet: marked, or about to be; queuedLate those of them that were late.
 	queued     int
 	queuedLate int
+	// passedFrom: rows of this time or later were passed over for want of room; zero = none.
+	passedFrom time.Time
 	// held are rows whose kind no executor of the queue offers now, by kind.
 	held map[string]*fifo
 }
@@ -118,8 +121,8 @@ type turn struct {
 	late      bool
 }
 
-func newLane(l streams.Lane) *lane {
-	return &lane{Lane: l, ready: map[turn]*fifo{}, held: map[string]*fifo{}}
+func newLane(l streams.Lane, all *int) *lane {
+	return &lane{Lane: l, all: all, ready: map[turn]*fifo{}, held: map[string]*fifo{}}
 }
 
 func (e *entry) turn() turn { return turn{e.row.Namespace, e.late} }
@@ -137,6 +140,7 @@ func (l *lane) push(e *entry) {
 
 func (l *lane) counted(e *entry, n int) {
 	l.count += n
+	*l.all += n
 	if e.late {
 		l.late += n
 	}
@@ -229,6 +233,7 @@ type board struct {
 	lanes    map[streams.Lane]*lane
 	order    [job.Low + 1][]*lane
 	turn     int
+	waiting  int // ready, in all lanes
 }
 
 func newBoard() *board {
@@ -238,7 +243,7 @@ func newBoard() *board {
 func (b *board) lane(l streams.Lane) *lane {
 	ln := b.lanes[l]
 	if ln == nil {
-		ln = newLane(l)
+		ln = newLane(l, &b.waiting)
 		b.lanes[l] = ln
 		if l.Priority >= job.Critical && l.Priority <= job.Low {
 			b.order[l.Priority] = append(b.order[l.Priority], ln)
@@ -248,7 +253,7 @@ func (b *board) lane(l streams.Lane) *lane {
 }
 
 // add takes a row that was read or woken. A row that is known already is replaced where the new one is of a later version.
-func (b *board) add(r store.DueRow) {
+func (b *board) add(r *store.DueRow) {
 	if old, ok := b.entries[r.RunID]; ok {
 		if r.Version > old.row.Version || r.Dispatch > old.row.Dispatch || !r.DueAt.Equal(old.row.DueAt) {
 			b.replace(old, r)
@@ -262,7 +267,7 @@ func (b *board) add(r store.DueRow) {
 
 // replace lets a changed row take its place among what is to come. One that is being marked stays as it was: its mark will be refused, and the next read
 // brings the new one.
-func (b *board) replace(old *entry, r store.DueRow) {
+func (b *board) replace(old *entry, r *store.DueRow) {
 	if old.index >= 0 {
 		heap.Remove(&b.upcoming, old.index)
 	} else if !old.lane.remove(old) {
@@ -318,6 +323,16 @@ func (b *board) take(n, limit int) []*entry {
 		}
 	}
 	return out
+}
+
+// passedFrom is the earliest time of a row that was passed over; zero = none was.
+func (b *board) passedFrom() (first time.Time) {
+	for _, l := range b.lanes {
+		if !l.passedFrom.IsZero() && (first.IsZero() || l.passedFrom.Before(first)) {
+			first = l.passedFrom
+		}
+	}
+	return first
 }
 
 // drop forgets everything of a shard.

@@ -14,13 +14,13 @@ import (
 )
 
 // some makes a row; what of it matters is the test's to say.
-func some(change func(*store.DueRow)) store.DueRow {
-	r := store.DueRow{Timer: store.Timer{
+func some(change func(*store.DueRow)) *store.DueRow {
+	r := &store.DueRow{Timer: store.Timer{
 		TimerKey: store.TimerKey{DueAt: noon, RunID: uuid.New()}, Namespace: "a", QueueNamespace: job.SharedNamespace, Queue: "default", Priority: job.Normal,
 		Kind: "k", Step: job.StepDue, Version: 1, Attempt: 1,
 	}}
 	if change != nil {
-		change(&r)
+		change(r)
 	}
 	return r
 }
@@ -155,7 +155,7 @@ func TestLaneCounts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBoard()
-		var all []store.DueRow
+		var all []*store.DueRow
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {
 			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0, 1:
@@ -181,10 +181,13 @@ func TestLaneCounts(t *testing.T) {
 				}
 			case 4:
 				if len(all) > 0 {
-					r := &all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
+					which := rapid.IntRange(0, len(all)-1).Draw(t, "which")
+					r := new(store.DueRow)
+					*r = *all[which]
 					r.Version++
 					r.Kind, r.Priority = "k", job.High
-					b.add(*r)
+					all[which] = r
+					b.add(r)
 					if got := b.entries[r.RunID]; got == nil || got.row.Version != r.Version {
 						t.Fatalf("the new version is not on the board")
 					}
@@ -213,9 +216,10 @@ func TestLaneCounts(t *testing.T) {
 
 func TestChangedRowsTakeTheirNewPlace(t *testing.T) {
 	t.Parallel()
-	changed := func(r store.DueRow) store.DueRow {
-		r.Version, r.Kind, r.Priority, r.DueAt = 2, "other", job.Critical, noon.Add(time.Second)
-		return r
+	changed := func(r *store.DueRow) *store.DueRow {
+		c := *r
+		c.Version, c.Kind, c.Priority, c.DueAt = 2, "other", job.Critical, noon.Add(time.Second)
+		return &c
 	}
 	for name, put := range map[string]func(b *board, e *entry){
 		"to come": nil,

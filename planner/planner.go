@@ -89,8 +89,8 @@ type Planner struct {
 	skipping  map[uuid.UUID]verdictOut // reported as skipped or failed, not yet recorded
 	withdrawn map[uuid.UUID]withdrawal
 	marking   int
+	markedAt  time.Time // when the last mark began
 	owned     map[int32]*ownedShard
-	rescan    time.Time // rows at or after this were passed over for want of room
 
 	wokenUntil time.Time // rows up to this were told of by their keys, and have not been read
 
@@ -297,8 +297,16 @@ func (p *Planner) more() {
 	}
 }
 
-// markLead is how long before its time a row makes a mark begin; the mark then takes along all that is due within MarkAhead.
-const markLead = 50 * time.Millisecond
+// markLead is how long before its time a row makes a mark begin, and markCost how much longer for each row that is to come; the mark then takes along all that is
+// due within MarkAhead. Where thousands are due at one instant they should all be marked by then.
+const (
+	markLead = 50 * time.Millisecond
+	markCost = 20 * time.Microsecond
+)
+
+func (p *Planner) lead() time.Duration {
+	return min(markLead+time.Duration(len(p.board.upcoming))*markCost, p.cfg.MarkAhead)
+}
 
 // maxMarks is how many marks are under way at once.
 const maxMarks = 2
@@ -307,7 +315,7 @@ const maxMarks = 2
 func (p *Planner) plan() {
 	now := p.clock.Now()
 	first, ok := p.board.next()
-	if ok && !first.After(now.Add(markLead)) {
+	if ok && !first.After(now.Add(p.lead())) {
 		for e := p.board.popDue(now.Add(p.cfg.MarkAhead)); e != nil; e = p.board.popDue(now.Add(p.cfg.MarkAhead)) {
 			p.ready(e, now)
 		}
@@ -315,14 +323,27 @@ func (p *Planner) plan() {
 	if !p.mayHandOut() {
 		return
 	}
-	for p.marking < maxMarks {
+	for p.marking < maxMarks && p.markPause() == 0 {
 		batch := p.board.take(p.cfg.Batch, p.cfg.LaneLimit)
 		if len(batch) == 0 {
 			return
 		}
 		p.marking++
+		p.markedAt = time.Now()
 		go p.mark(batch)
 	}
+}
+
+// markEvery is how long a mark of few rows waits for more after the one before: a mark of one row costs SQL as much as one of a dozen. A full batch waits for nothing,
+// and nor does a row after a pause.
+const markEvery = 4 * time.Millisecond
+
+// markPause is how long the next mark waits yet.
+func (p *Planner) markPause() time.Duration {
+	if p.board.waiting >= p.cfg.Batch {
+		return 0
+	}
+	return max(markEvery-time.Since(p.markedAt), 0)
 }
 
 // mayHandOut tells whether what is published now would be stored and found good.
@@ -333,23 +354,26 @@ func (p *Planner) mayHandOut() bool {
 
 // nextPlan is how long nothing needs to be done unless an event comes.
 func (p *Planner) nextPlan() time.Duration {
-	first, ok := p.board.next()
-	if !ok {
-		return time.Second
+	wait := time.Second
+	if pause := p.markPause(); pause > 0 && p.board.waiting > 0 {
+		wait = pause
 	}
-	return min(max(first.Add(-markLead).Sub(p.clock.Now()), 0), time.Second)
+	if first, ok := p.board.next(); ok {
+		wait = min(wait, max(first.Add(-p.lead()).Sub(p.clock.Now()), 0))
+	}
+	return wait
 }
 
 // ready decides on a row whose time comes, and puts it where it belongs.
 func (p *Planner) ready(e *entry, now time.Time) {
-	d := decide(&e.row, now)
+	d := decide(e.row, now)
 	e.late = now.Sub(e.row.DueAt) > lateAfter
 	switch {
 	case d.verdict == verdictSkip:
 		p.skip(e, d)
 	case d.verdict == verdictFail:
 		p.fail(e, d)
-	case e.lane.full(e, 2*p.cfg.LaneLimit):
+	case e.lane.full(e, laneRows*p.cfg.LaneLimit):
 		p.passOver(e)
 	case !p.registry.Offers(e.lane.Namespace, e.lane.Queue, e.row.Kind):
 		e.lane.hold(e)
@@ -358,10 +382,13 @@ func (p *Planner) ready(e *entry, now time.Time) {
 	}
 }
 
+// laneRows is how many times LaneLimit of rows wait in memory for their mark, per lane; the rest is left in SQL until half of them are gone.
+const laneRows = 4
+
 // passOver leaves a row to SQL, because its lane is full; it is read again when there is room.
 func (p *Planner) passOver(e *entry) {
 	p.board.forget(e.row.RunID)
-	if p.rescan.IsZero() || e.row.DueAt.Before(p.rescan) {
-		p.rescan = e.row.DueAt
+	if l := e.lane; l.passedFrom.IsZero() || e.row.DueAt.Before(l.passedFrom) {
+		l.passedFrom = e.row.DueAt
 	}
 }

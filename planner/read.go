@@ -88,9 +88,13 @@ func (p *Planner) readOverdue(each bool) error {
 		} else if p.wokenUntil.After(until) {
 			until = p.wokenUntil.Add(time.Microsecond)
 		}
+		woken := !p.wokenUntil.IsZero()
 		p.wokenUntil = time.Time{}
 		p.roomAgain()
 		p.unrecorded()
+		if each && !woken && p.busy() {
+			return nil
+		}
 		out := make([]store.ShardCursor, 0, len(p.owned))
 		for _, o := range p.owned {
 			o.further = time.Time{}
@@ -102,7 +106,7 @@ func (p *Planner) readOverdue(each bool) error {
 		}
 		return out
 	})
-	if !ok {
+	if !ok || len(cursors) == 0 {
 		return nil
 	}
 	done, err := p.readPages(cursors, until)
@@ -125,6 +129,23 @@ func (p *Planner) readOverdue(each bool) error {
 		}
 	})
 	return nil
+}
+
+// busyEvery is how often a planner looks back that has more than a page of rows waiting: it would read all of them again to find the one that was committed late,
+// which comes after them anyhow.
+const busyEvery = 5 * readEvery
+
+// busy tells whether looking back can be left to a later read.
+func (p *Planner) busy() bool {
+	if p.board.waiting <= readPage {
+		return false
+	}
+	for _, o := range p.owned {
+		if !o.overdue.IsZero() || o.read.IsZero() || p.clock.Now().Sub(o.read) >= busyEvery {
+			return false
+		}
+	}
+	return true
 }
 
 // readAgain sees to it that a row is read once more that is off the board and may still be due: a minute later it would not be.
@@ -167,24 +188,21 @@ func (p *Planner) unrecorded() {
 	}
 }
 
-// roomAgain lets rows that were passed over be read again, once lanes have drained.
+// roomAgain lets rows that were passed over be read again, once half of their lane is empty.
 func (p *Planner) roomAgain() {
-	if p.rescan.IsZero() {
-		return
-	}
 	for _, l := range p.board.lanes {
-		if l.count+l.heldCount() < p.cfg.LaneLimit {
-			for _, o := range p.owned {
-				if o.overdue.IsZero() || p.rescan.Before(o.overdue) {
-					o.overdue = p.rescan
-				}
-				if p.rescan.Before(o.cursor.DueAt) {
-					o.cursor = store.TimerKey{Shard: o.ID, DueAt: p.rescan}
-				}
-			}
-			p.rescan = time.Time{}
-			return
+		if l.passedFrom.IsZero() || l.count+l.heldCount() > laneRows*p.cfg.LaneLimit/2 {
+			continue
 		}
+		for _, o := range p.owned {
+			if o.overdue.IsZero() || l.passedFrom.Before(o.overdue) {
+				o.overdue = l.passedFrom
+			}
+			if l.passedFrom.Before(o.cursor.DueAt) {
+				o.cursor = store.TimerKey{Shard: o.ID, DueAt: l.passedFrom}
+			}
+		}
+		l.passedFrom = time.Time{}
 	}
 }
 
@@ -217,7 +235,7 @@ func (p *Planner) readAhead() error {
 
 // readPages reads what is due in shards from their cursors up to a time, page by page, and returns how far it came in each.
 func (p *Planner) readPages(cursors []store.ShardCursor, until time.Time) ([]store.ShardCursor, error) {
-	return pages(cursors, until, readPages, func(open []store.ShardCursor, limit int) ([]store.DueRow, error) {
+	return pages(cursors, until, readPages, func(open []store.ShardCursor, limit int) ([]*store.DueRow, error) {
 		ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
 		defer cancel()
 		begun := time.Now()
@@ -228,7 +246,7 @@ func (p *Planner) readPages(cursors []store.ShardCursor, until time.Time) ([]sto
 		p.cfg.Metrics.reads.Observe(time.Since(begun).Seconds())
 		p.do(func() { p.merge(rows) })
 		return rows, nil
-	}, func(r *store.DueRow) store.TimerKey { return r.TimerKey })
+	}, func(r **store.DueRow) store.TimerKey { return (*r).TimerKey })
 }
 
 // pages reads shards from their cursors up to a time: a page of all of them, then one of those that have more, and so on up to a number. It returns how far it came
@@ -273,10 +291,10 @@ func pages[T any](
 }
 
 // merge takes rows that were read or woken, save those that are on their way already.
-func (p *Planner) merge(rows []store.DueRow) {
+func (p *Planner) merge(rows []*store.DueRow) {
 	now := time.Now()
 	for i := range rows {
-		r := &rows[i]
+		r := rows[i]
 		if p.owned[r.Shard] == nil {
 			continue
 		}
@@ -291,7 +309,7 @@ func (p *Planner) merge(rows []store.DueRow) {
 			}
 			delete(p.skipping, r.RunID)
 		}
-		p.board.add(*r)
+		p.board.add(r)
 		failpoint.Here(failpoint.PlannerRead)
 	}
 }

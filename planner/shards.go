@@ -222,8 +222,8 @@ func (p *Planner) checkpoint(ctx context.Context) error {
 	got := make(chan []store.Shard, 1)
 	p.do(func() {
 		at := p.clock.Now().Add(-lookBack)
-		if !p.rescan.IsZero() && p.rescan.Before(at) {
-			at = p.rescan
+		if passed := p.board.passedFrom(); !passed.IsZero() && passed.Before(at) {
+			at = passed
 		}
 		for _, e := range p.board.entries {
 			if e.row.DueAt.Before(at) {
@@ -261,7 +261,7 @@ func (p *Planner) checkpoint(ctx context.Context) error {
 
 // onWake takes rows that were just committed. One that comes without its job is read from SQL.
 func (p *Planner) onWake(w *wirev1.Wake) {
-	rows := make([]store.DueRow, 0, len(w.Rows))
+	rows := make([]*store.DueRow, 0, len(w.Rows))
 	nudge, until := false, time.Time{}
 	for _, r := range w.Rows {
 		row, ok := streams.DecodeWake(r)

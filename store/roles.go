@@ -60,7 +60,7 @@ const (
 type Planning interface {
 	// ReadDue returns rows that are due (StepDue) before until, of several shards in one statement, at most limit per shard, sorted by due time and then
 	// priority. It runs outside write transactions and takes no locks.
-	ReadDue(ctx context.Context, from []ShardCursor, until time.Time, limit int) ([]DueRow, error)
+	ReadDue(ctx context.Context, from []ShardCursor, until time.Time, limit int) ([]*DueRow, error)
 	// MarkDispatched moves rows from due to dispatched in one guarded statement: step, version and dispatch must be those given. Results are in the order
 	// of the items. After ErrUnknownOutcome, Marked tells which rows carry the batch's id.
 	MarkDispatched(ctx context.Context, m Mark) ([]MarkResult, error)

@@ -69,7 +69,8 @@ const (
 
 // Puller takes runs off the lanes of its queues for as many slots as are free, the most urgent first.
 //
-// While there is work it probes: it asks lane after lane, from the top, without waiting. When every lane is empty it parks a pull on each and is woken by the
+// While there is work it probes: it asks lane after lane, from the top, without waiting, and begins again at the top before it goes on to a lower priority than that of a
+// lane that may have more. When every lane is empty it parks a pull on each and is woken by the
 // first delivery. Parked pulls may bring more than there are slots: such surplus is held for a moment, in order of priority, and then given back. Where
 // fewer slots are free than there are priorities, a delivery is started only after every higher lane has answered that it has nothing: runs that fall
 // due together then start in their order of priority.
@@ -91,6 +92,7 @@ type Puller struct {
 	held     []heldMsg
 	probing  int // index of the lane that is asked; -1 = none
 	found    bool
+	more     bool // a lane has sent all that it was asked for in this round, and may have more
 	lowest   bool // the round began at the lowest lane
 	rounds   int  // probe rounds since the lowest lane was asked
 	parked   bool
@@ -297,6 +299,7 @@ func (p *Puller) take(m *nats.Msg) {
 			}
 			if l.credit == 0 {
 				l.request = ""
+				p.more = true
 			}
 			p.answered(l)
 		}

@@ -104,7 +104,7 @@ func (p *Puller) fence(below job.Priority) bool {
 
 func (p *Puller) beginRound() {
 	p.lingerAt = time.Time{}
-	p.parked, p.found, p.lowest = false, false, false
+	p.parked, p.found, p.lowest, p.more = false, false, false, false
 	if p.rounds++; p.rounds > bottomEvery {
 		p.rounds = 0
 		p.bottom()
@@ -133,6 +133,10 @@ func (p *Puller) probeOn() {
 		return
 	}
 	for i := p.probing + 1; i < len(p.lanes); i++ {
+		if p.more && i > 0 && p.lanes[i].Priority > p.lanes[i-1].Priority {
+			p.beginRound() // a more urgent lane has more
+			return
+		}
 		if p.lanes[i].credit > 0 {
 			continue // a pull is parked there: what it has, it sends
 		}

@@ -27,18 +27,18 @@ func encodeWake(r *store.DueRow) (*wirev1.WakeRow, error) {
 }
 
 // DecodeWake is the inverse of what Waker sends. False: the row came without its job, or cannot be read; it is to be read from SQL.
-func DecodeWake(w *wirev1.WakeRow) (store.DueRow, bool) {
+func DecodeWake(w *wirev1.WakeRow) (*store.DueRow, bool) {
 	if len(w.Spec) == 0 || len(w.RunId) != 16 || len(w.JobId) != 16 {
-		return store.DueRow{}, false
+		return nil, false
 	}
-	r := store.DueRow{Name: w.Name, Payload: w.Payload, JobCreatedAt: time.UnixMicro(w.JobCreatedAt).UTC(), Timer: store.Timer{
+	r := &store.DueRow{Name: w.Name, Payload: w.Payload, JobCreatedAt: time.UnixMicro(w.JobCreatedAt).UTC(), Timer: store.Timer{
 		TimerKey: store.TimerKey{Shard: int32(w.Shard), DueAt: time.UnixMicro(w.DueAt).UTC(), RunID: uuid.UUID(w.RunId)}, //nolint:gosec // made by us
 		JobID:    uuid.UUID(w.JobId), Namespace: w.Namespace, QueueNamespace: w.QueueNamespace, Queue: w.Queue, Priority: job.Priority(w.Priority),
 		Kind: w.Kind, Step: job.StepDue, Origin: job.Origin(w.Origin), ScheduledAt: time.UnixMicro(w.ScheduledAt).UTC(), Attempt: w.Attempt,
 		Version: w.Version, Dispatch: w.Dispatch, Recurring: w.Recurring,
 	}}
 	if json.Unmarshal(w.Spec, &r.Spec) != nil {
-		return store.DueRow{}, false
+		return nil, false
 	}
 	if r.Recurring && r.Origin == job.FromSchedule {
 		// It follows from the schedule, so it does not travel.
@@ -62,12 +62,12 @@ func NewWaker(n *Notifier, log *slog.Logger) *Waker { return &Waker{n, log} }
 const wakeBytes = 700_000
 
 // Wake tells the owners of the rows' shards. It does not block; what is lost is found by the next read.
-func (w *Waker) Wake(rows []store.DueRow) {
+func (w *Waker) Wake(rows []*store.DueRow) {
 	byShard := map[int32]*wirev1.Wake{}
 	size := map[int32]int{}
 	for i := range rows {
 		shard := rows[i].Shard
-		one, err := encodeWake(&rows[i])
+		one, err := encodeWake(rows[i])
 		if err != nil {
 			w.log.Warn("cannot encode a wake", "run", rows[i].RunID, "error", err)
 			continue

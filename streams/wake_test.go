@@ -91,10 +91,11 @@ func TestWakeIsCutToWhatAServerTakes(t *testing.T) {
 	sub, err := OnWake(r.nc, 7, func(w *wirev1.Wake) { got <- len(w.Rows) })
 	check.OK(t, err)
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed next
-	rows := make([]store.DueRow, 20)
+	rows := make([]*store.DueRow, 20)
 	payload := []byte(strings.Repeat("x", job.MaxPayload))
 	for i := range rows {
-		rows[i].Shard, rows[i].Payload, rows[i].Spec.Schedule.Kind = 7, payload, schedule.Once
+		rows[i] = &store.DueRow{Payload: payload}
+		rows[i].Shard, rows[i].Spec.Schedule.Kind = 7, schedule.Once
 	}
 	NewWaker(NewNotifier(r.nc, quiet), quiet).Wake(rows)
 	for n := 0; n < len(rows); {

@@ -33,7 +33,7 @@ func (realClock) Now() time.Time { return time.Now() }
 
 type deaf struct{}
 
-func (deaf) Wake([]store.DueRow) {}
+func (deaf) Wake([]*store.DueRow) {}
 
 // flaky fails the first calls as a store that is away, and tells of each.
 type flaky struct {

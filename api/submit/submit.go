@@ -35,7 +35,7 @@ type Clock interface {
 
 // Waker tells planners of rows that are due soon: best effort, without blocking.
 type Waker interface {
-	Wake(rows []store.DueRow)
+	Wake(rows []*store.DueRow)
 }
 
 // Request asks for one job.
@@ -117,7 +117,7 @@ func (s *Service) Submit(ctx context.Context, reqs []Request) []Result {
 	}
 	failpoint.Here(failpoint.SubmitPrepared)
 	stored, err := s.group.submit(ctx, subs)
-	var soon []store.DueRow
+	var soon []*store.DueRow
 	for n, i := range at {
 		res := &results[i]
 		if err != nil {
@@ -150,8 +150,8 @@ func DueSoon(t *store.Timer, now time.Time) bool {
 }
 
 // Row makes the row that planners are told. The job must have its payload.
-func Row(j *job.Job, t store.Timer) store.DueRow {
-	return store.DueRow{Timer: t, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt}
+func Row(j *job.Job, t store.Timer) *store.DueRow {
+	return &store.DueRow{Timer: t, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt}
 }
 
 // prepare makes the job and its first timer.

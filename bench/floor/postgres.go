@@ -3,6 +3,7 @@ package floor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,8 +23,10 @@ const (
 		attempt, version, dispatch, dispatched_at, started_at, executor, generation, cancel_at, wait_reason, last_error, recurring, listed, followed)
 		SELECT u.shard, $4, $5, u.run_id, u.job_id, 'default', 'default', 'bench', 3, 'bench', 2, 'schedule', $5, '', 1, 1, 0, 0, 0, '', 0, 0, '', '', false, false,
 		false FROM unnest($1::uuid[], $2::int4[], $3::uuid[]) AS u(job_id, shard, run_id)`
-	pgOfKey = `unnest($1::int4[], $2::uuid[]) AS u(shard, run_id) WHERE t.shard = u.shard AND t.bucket = $3 AND t.due_at = $4 AND t.run_id = u.run_id`
-	pgMark  = `UPDATE timers AS t SET step = 3, dispatch = t.dispatch + 1, dispatched_at = $5, generation = 1, mark_id = $6 FROM ` + pgOfKey +
+	// Written so that no statistics make anything but look-ups by the whole key of it.
+	pgOfKey = `unnest($1::int4[], $2::int8[], $3::int8[], $4::uuid[]) AS u(shard, bucket, due_at, run_id)
+		WHERE t.shard = ANY (ARRAY[u.shard]) AND t.bucket = u.bucket AND t.due_at = u.due_at AND t.run_id = u.run_id`
+	pgMark = `UPDATE timers AS t SET step = 3, dispatch = t.dispatch + 1, dispatched_at = $5, generation = 1, mark_id = $6 FROM ` + pgOfKey +
 		` AND t.step = 2 AND t.version = 1 AND t.dispatch = 0 RETURNING t.run_id`
 	pgEnd  = `DELETE FROM timers AS t USING ` + pgOfKey + ` AND t.dispatch = 1 RETURNING t.run_id, t.job_id`
 	pgRuns = `INSERT INTO runs (job_id, scheduled_at, run_id, attempt, namespace, queue, priority, kind, origin, civil, due_at, dispatch, executor, started_at,
@@ -43,7 +46,7 @@ func postgres(size int) func(context.Context, contend.Env, int) (func(context.Co
 		}
 		end := func() { _ = conn.Close(context.WithoutCancel(ctx)) } // what is measured is committed
 		// Tables that were empty a moment ago have statistics that make poor plans.
-		for _, set := range []string{"SET enable_seqscan = off", "SET plan_cache_mode = force_generic_plan"} {
+		for _, set := range []string{"SET enable_seqscan = off", "SET enable_hashjoin = off", "SET enable_mergejoin = off", "SET jit = off", "SET plan_cache_mode = force_generic_plan"} {
 			if _, err := conn.Exec(ctx, set); err != nil {
 				end()
 				return nil, nil, err
@@ -67,6 +70,7 @@ func postgres(size int) func(context.Context, contend.Env, int) (func(context.Co
 // pgBatch writes one batch in three transactions, each in one round trip.
 func pgBatch(ctx context.Context, conn *pgx.Conn, b *batch) error {
 	jobs, runs, shards := uuids(b.jobs), uuids(b.runs), pgtype.FlatArray[int32](b.shards)
+	buckets, dues := same(b.bucket, len(b.jobs)), same(b.due, len(b.jobs))
 	var marked, ended int
 	submit := &pgx.Batch{}
 	submit.Queue("BEGIN")
@@ -75,11 +79,11 @@ func pgBatch(ctx context.Context, conn *pgx.Conn, b *batch) error {
 	submit.Queue("COMMIT")
 	mark := &pgx.Batch{}
 	mark.Queue("BEGIN")
-	mark.Queue(pgMark, shards, runs, b.bucket, b.due, b.due, b.mark).Query(counting(&marked))
+	mark.Queue(pgMark, shards, buckets, dues, runs, b.due, b.mark).Query(counting(&marked))
 	mark.Queue("COMMIT")
 	record := &pgx.Batch{}
 	record.Queue("BEGIN")
-	record.Queue(pgEnd, shards, runs, b.bucket, b.due).Query(counting(&ended))
+	record.Queue(pgEnd, shards, buckets, dues, runs).Query(counting(&ended))
 	record.Queue(pgRuns, jobs, runs, b.due)
 	record.Queue("COMMIT")
 	for _, tx := range []*pgx.Batch{submit, mark, record} {
@@ -101,6 +105,8 @@ func counting(n *int) func(pgx.Rows) error {
 		return rows.Err()
 	}
 }
+
+func same(v int64, n int) pgtype.FlatArray[int64] { return slices.Repeat([]int64{v}, n) }
 
 func uuids(ids []uuid.UUID) pgtype.FlatArray[pgtype.UUID] {
 	out := make(pgtype.FlatArray[pgtype.UUID], len(ids))

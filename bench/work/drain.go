@@ -42,8 +42,8 @@ func drain(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 	return v, nil
 }
 
-// leadFor is how long ahead of their time jobs are submitted: the slowest contender must be done with it well before.
-func leadFor(n int) time.Duration { return 3*time.Second + time.Duration(n)*200*time.Microsecond }
+// leadFor is how long ahead of their time jobs are submitted: the slowest contender must be done with it well before, and River looks for what comes due only every 5 s.
+func leadFor(n int) time.Duration { return 7*time.Second + time.Duration(n)*200*time.Microsecond }
 
 // settleBefore is how long nothing is submitted before the first job is due.
 const settleBefore = time.Second

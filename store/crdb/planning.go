@@ -38,22 +38,23 @@ var readDue = between("d.step = 2", ", j.name, j.created_at, j.spec, p.body",
 	" JOIN jobs AS j ON j.job_id = ANY (ARRAY[t.job_id]) LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[t.job_id])")
 
 // ReadDue implements store.Planning.
-func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
+func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]*store.DueRow, error) {
 	if len(from) == 0 {
 		return nil, nil
 	}
-	var due []store.DueRow
+	var due []*store.DueRow
 	err := s.read(ctx, s.hot, collect(&due, scanDue, readDue, betweenArgs(from, until, limit)...))
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(due, func(a, b store.DueRow) int {
+	slices.SortFunc(due, func(a, b *store.DueRow) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Priority, b.Priority), a.Compare(b.TimerKey))
 	})
 	return due, nil
 }
 
-func scanDue(r *row) (d store.DueRow, err error) {
+func scanDue(r *row) (d *store.DueRow, err error) {
+	d = new(store.DueRow)
 	if d.Timer, err = scanTimer(r); err != nil {
 		return d, err
 	}

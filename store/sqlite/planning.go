@@ -18,12 +18,12 @@ const readDue = "SELECT " + timerColumns + ", j.name, j.created_at, j.spec, p.bo
 	"ORDER BY t.bucket, t.due_at, t.run_id LIMIT ?"
 
 // ReadDue implements store.Planning.
-func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]store.DueRow, error) {
-	var due []store.DueRow
+func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until time.Time, limit int) ([]*store.DueRow, error) {
+	var due []*store.DueRow
 	err := s.read(ctx, func(c *conn) error {
 		for _, cur := range from {
 			err := c.query(readDue, func(r *row) error {
-				d := store.DueRow{Timer: scanTimer(r), Name: r.string(), JobCreatedAt: r.time()}
+				d := &store.DueRow{Timer: scanTimer(r), Name: r.string(), JobCreatedAt: r.time()}
 				if err := unmarshalSpec(r.string(), &d.Spec); err != nil {
 					return fmt.Errorf("job %s: %w", d.JobID, err)
 				}
@@ -40,7 +40,7 @@ func (s *Store) ReadDue(ctx context.Context, from []store.ShardCursor, until tim
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(due, func(a, b store.DueRow) int {
+	slices.SortFunc(due, func(a, b *store.DueRow) int {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Priority, b.Priority), a.Compare(b.TimerKey))
 	})
 	return due, nil

@@ -22,7 +22,7 @@ func testReadDue(t *testing.T, g *group) {
 		check(t, err)
 		bare := b.once(b.at(2 * time.Hour))
 		bareTimer := b.submit(t, bare)[0]
-		same(t, "due rows", []store.DueRow{
+		same(t, "due rows", []*store.DueRow{
 			{Timer: tm, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt},
 			{Timer: bareTimer, Spec: bare.Spec, JobCreatedAt: bare.CreatedAt},
 		}, b.due(t))
@@ -34,7 +34,7 @@ func testReadDue(t *testing.T, g *group) {
 		next := *j
 		next.Version, next.Spec.AttemptTimeout, next.Payload, next.Name = 2, time.Minute, []byte("new"), "named"
 		b.change(t, j, store.Change{Job: &next, PayloadChanged: true})
-		same(t, "due rows", []store.DueRow{{Timer: tm, Name: "named", Spec: next.Spec, Payload: next.Payload, JobCreatedAt: j.CreatedAt}}, b.due(t))
+		same(t, "due rows", []*store.DueRow{{Timer: tm, Name: "named", Spec: next.Spec, Payload: next.Payload, JobCreatedAt: j.CreatedAt}}, b.due(t))
 	})
 	g.run(t, "only rows in step due", func(t *testing.T, b *bundle) {
 		j := b.every(b.base)
@@ -88,7 +88,7 @@ func testReadDue(t *testing.T, g *group) {
 		if len(rows) != 80 {
 			t.Fatalf("%d rows, want 80", len(rows))
 		}
-		if !slices.IsSortedFunc(rows, func(x, y store.DueRow) int {
+		if !slices.IsSortedFunc(rows, func(x, y *store.DueRow) int {
 			if c := x.DueAt.Compare(y.DueAt); c != 0 {
 				return c
 			}
@@ -164,7 +164,7 @@ func testReadDue(t *testing.T, g *group) {
 		}
 		rows, err = b.ReadDue(t.Context(), nil, b.at(time.Hour), 100)
 		check(t, err)
-		same(t, "rows of no shard", []store.DueRow{}, rows)
+		same(t, "rows of no shard", []*store.DueRow{}, rows)
 	})
 	g.run(t, "cursor of a run id at the same instant", func(t *testing.T, b *bundle) {
 		jobs := make([]*job.Job, 30)
@@ -191,7 +191,7 @@ func testReadDue(t *testing.T, g *group) {
 	})
 }
 
-func dueTimes(rows []store.DueRow) []time.Time {
+func dueTimes(rows []*store.DueRow) []time.Time {
 	times := []time.Time{}
 	for _, row := range rows {
 		times = append(times, row.DueAt)

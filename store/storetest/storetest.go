@@ -244,7 +244,7 @@ func (b *bundle) cursors(from time.Time) []store.ShardCursor {
 }
 
 // due reads all due rows of the test's own day.
-func (b *bundle) due(t testing.TB) []store.DueRow {
+func (b *bundle) due(t testing.TB) []*store.DueRow {
 	t.Helper()
 	rows, err := b.ReadDue(t.Context(), b.cursors(b.base), b.base.AddDate(0, 0, 1), 10_000)
 	check(t, err)

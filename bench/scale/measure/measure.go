@@ -37,7 +37,7 @@ type bench struct {
 	store *crdb.Store
 	facts *scale.Facts
 	due   time.Time
-	rows  []store.DueRow
+	rows  []*store.DueRow
 }
 
 // SQL measures the rows, bytes and times of a number of jobs on an empty database. The processes below pids are the database's.
@@ -223,7 +223,7 @@ func (b *bench) read(ctx context.Context) error {
 	if len(b.rows) != b.jobs {
 		return fmt.Errorf("%d rows were read, %d are there", len(b.rows), b.jobs)
 	}
-	slices.SortFunc(b.rows, func(x, y store.DueRow) int { return x.DueAt.Compare(y.DueAt) })
+	slices.SortFunc(b.rows, func(x, y *store.DueRow) int { return x.DueAt.Compare(y.DueAt) })
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (b *bench) mark(ctx context.Context) error {
 		}
 		m := store.Mark{ID: id, Generation: 1, Items: make([]store.MarkItem, n)}
 		for i := range m.Items {
-			t := &rows[i]
+			t := rows[i]
 			m.Items[i] = store.MarkItem{Key: t.TimerKey, Version: t.Version, Dispatch: t.Dispatch, JobID: t.JobID, ScheduledAt: t.ScheduledAt}
 		}
 		began := time.Now()
@@ -54,7 +54,7 @@ func (b *bench) record(ctx context.Context) error {
 		n := min(planBatch, len(rows))
 		reports := make([]store.Report, n)
 		for i := range reports {
-			t := &rows[i]
+			t := rows[i]
 			reports[i] = store.Report{Kind: store.ReportEnd, Key: t.TimerKey, JobID: t.JobID, Dispatch: t.Dispatch + 1}
 		}
 		results, err := b.store.Record(ctx, reports, func(_ int, t *store.Timer, _ *job.Job, now time.Time) store.Change {

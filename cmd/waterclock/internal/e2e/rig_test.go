@@ -157,10 +157,10 @@ func once(at time.Time) schedule.Schedule {
 func (r *rig) submit(jobs ...*job.Job) {
 	r.t.Helper()
 	now := r.clock.Now()
-	var wake []store.DueRow
+	var wake []*store.DueRow
 	for i, t := range sqltest.Submit(r.t, r.store, now, jobs...) {
 		if j := jobs[i]; t.DueAt.Before(now.Add(5 * time.Second)) {
-			wake = append(wake, store.DueRow{Timer: t, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt})
+			wake = append(wake, &store.DueRow{Timer: t, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt})
 		}
 	}
 	r.waker.Wake(wake)
