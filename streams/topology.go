@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -120,6 +121,24 @@ const askLimit = 3 * time.Second
 func ensureFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, storeID uuid.UUID, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
+	for {
+		err := tryFixed(ctx, js, cfg, storeID, log)
+		// A server that takes the folder of a stream away while another client makes it says that it cannot write there. The next try finds what there is.
+		if api := (*jetstream.APIError)(nil); !errors.As(err, &api) || api.Code != http.StatusInternalServerError || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+// askAgain is the wait before JetStream is asked once more after an error of its own.
+const askAgain = 50 * time.Millisecond
+
+func tryFixed(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig, storeID uuid.UUID, log *slog.Logger) error {
 	s, err := js.Stream(ctx, cfg.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

@@ -19,7 +19,7 @@ import (
 var instants = rapid.Map(rapid.Int64Range(1, 253402300799000000), func(us int64) time.Time { return time.UnixMicro(us).UTC() })
 
 // anyDue is a row as submit, recurrence and trigger make it: due, with its first attempt before it.
-func anyDue(t *rapid.T) store.DueRow {
+func anyDue(t *rapid.T) *store.DueRow {
 	at := instants.Draw(t, "at")
 	sched := rapid.SampledFrom([]schedule.Schedule{
 		{Kind: schedule.Once, At: at},
@@ -46,14 +46,14 @@ func anyDue(t *rapid.T) store.DueRow {
 		tm = store.NewTrigger(j, "nonce", occ.At, instants.Draw(t, "now"))
 	}
 	tm.Dispatch, tm.Attempt = rapid.Int64Min(0).Draw(t, "dispatch"), rapid.Int32Min(1).Draw(t, "attempt")
-	return store.DueRow{Timer: tm, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt}
+	return &store.DueRow{Timer: tm, Name: j.Name, Spec: j.Spec, Payload: j.Payload, JobCreatedAt: j.CreatedAt}
 }
 
 func TestWakeThereAndBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyDue(t)
-		w, err := encodeWake(&want)
+		w, err := encodeWake(want)
 		if err != nil {
 			t.Fatal(err)
 		}
