@@ -19,6 +19,7 @@ type serverClock struct {
 	since     time.Time     // this machine's clock, when this connection began
 	stale     bool          // connected is of the connection before
 	server    uint64        // the NATS server process that is spoken to
+	lost      chan struct{} // says that connected is stale
 }
 
 const (
@@ -56,25 +57,27 @@ func (c *serverClock) reconnected(nc *nats.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stale, c.since, c.server = true, time.Now(), streams.ServerMark(nc)
+	select {
+	case c.lost <- struct{}{}:
+	default: // told already
+	}
 }
 
-// run reads the clock every so often, and soon after a reconnect.
+// run reads the clock every so often, and after a reconnect until it is read.
 func (c *serverClock) run(ctx context.Context, js jetstream.JetStream, runs func() streams.Runs) {
-	tick := time.NewTicker(staleEvery)
-	defer tick.Stop()
-	read := time.Now()
+	next := time.NewTimer(offsetEvery)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
+		case <-c.lost:
 		}
-		c.mu.Lock()
-		stale := c.stale
-		c.mu.Unlock()
-		if stale || time.Since(read) >= offsetEvery {
-			read = time.Now()
-			_ = c.readOffset(ctx, js, runs()) // tried again
+		if c.readOffset(ctx, js, runs()) == nil {
+			next.Reset(offsetEvery)
+		} else {
+			next.Reset(staleEvery)
 		}
 	}
 }
