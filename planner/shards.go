@@ -139,6 +139,10 @@ func (p *Planner) own(shards []store.Shard) {
 		failpoint.Here(failpoint.PlannerOwned)
 		p.cfg.Metrics.shardChanges.Add(float64(changed))
 		p.log.Info("shards changed", "owned", len(p.owned))
+		// The owner before has let go by now, so what falls due until the next read ahead is read at once too.
+		if soon := p.clock.Now().Add(readEvery + p.cfg.MarkAhead); soon.After(p.wokenUntil) {
+			p.wokenUntil = soon
+		}
 		p.nudge()
 	}
 	p.cfg.Metrics.shards.Set(float64(len(p.owned)))
@@ -162,6 +166,11 @@ func (p *Planner) recount() {
 		p.log.Info("messages that a NATS server had kept by mistake are deleted", "messages", swept)
 	}
 }
+
+const (
+	rollCallTime = 500 * time.Millisecond
+	storeSlack   = 250 * time.Millisecond
+)
 
 // flightAhead is more than anything is handed out before its time, MarkAhead and the difference of clocks included.
 const flightAhead = time.Minute
@@ -211,8 +220,8 @@ func (p *Planner) lookAfter(rows []store.Timer) {
 		}
 		l := p.board.lane(laneOf(&t))
 		l.enqueue(false)
-		// By then executors have had time to answer the roll call, and what was published in the last moments to be stored.
-		wait := max(t.DispatchedAt.Add(publishWithin+time.Second).Sub(p.clock.Now()), time.Second)
+		// By then executors have had time to answer the roll call, and what was published in the last moments, for a time up to MarkAhead later, to be stored.
+		wait := max(t.DispatchedAt.Add(publishWithin+p.cfg.MarkAhead+storeSlack).Sub(p.clock.Now()), rollCallTime)
 		p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})
 	}
 }

@@ -231,12 +231,16 @@ func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
 		// What was said of it may be in STATUS and not yet in SQL.
 		note := s.statusSeq
 		if note == 0 || note > r.statusSeq+1 { // not noted, or of a STATUS that was lost
-			_, last, _, err := streams.StatusFill(ctx, p.js) // after the message was found gone: what the road knows may be older
+			_, last, applied, err := streams.StatusFill(ctx, p.js) // after the message was found gone: what the road knows may be older
 			if err != nil {
 				p.log.Debug("watch cannot look at STATUS", "error", err)
 				return
 			}
 			note = last + 1
+			if applied >= last {
+				p.giveUp(s, t)
+				return
+			}
 		}
 		p.do(func() {
 			s.fl.statusSeq = note
@@ -244,6 +248,11 @@ func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
 		})
 		return
 	}
+	p.giveUp(s, t)
+}
+
+// giveUp lets a run come back of which nothing is left. Where SQL has heard of its end since the row was read, it refuses.
+func (p *Planner) giveUp(s *suspicion, t store.Timer) {
 	p.log.Info("a hand-over is lost; the run comes back", "run", t.RunID, "dispatch", t.Dispatch, "step", t.Step)
 	p.cfg.Metrics.lost.Inc()
 	p.lose(s, t, "its message is gone and no executor holds it")
