@@ -12,6 +12,9 @@ ARGS ?=
 # Without debugging data a first build takes a fifth less time; stack traces do not need them. For a debugger: make build BUILD_FLAGS=
 BUILD_FLAGS ?= -gcflags=all=-dwarf=false -ldflags='-s -w'
 
+# The compiler collects its garbage less often: a first build takes a quarter less processor time, and the largest packages a gigabyte of memory.
+GO_BUILD := CGO_ENABLED=0 GOGC=400 go build $(BUILD_FLAGS)
+
 # The longest chains of packages, named so that a first build begins with them: else they come last and leave processors idle for some seconds.
 LONGEST := modernc.org/sqlite github.com/nats-io/nats-server/v2/server ./cmd/waterclock/internal/serve ./cmd/waterclock/internal/cli
 
@@ -25,8 +28,8 @@ run: build ## Start everything in one process (ARGS="--http 127.0.0.1:8080" is h
 
 .PHONY: build
 build: ## Build bin/waterclock
-	@$(if $(wildcard bin/waterclock),,echo 'Building everything for the first time takes about a minute.' >&2; CGO_ENABLED=0 go build $(BUILD_FLAGS) $(LONGEST);)\
-	CGO_ENABLED=0 go build $(BUILD_FLAGS) -o bin/waterclock ./cmd/waterclock
+	@$(if $(wildcard bin/waterclock),,echo 'Building everything for the first time takes about a minute.' >&2; $(GO_BUILD) $(LONGEST);)\
+	$(GO_BUILD) -o bin/waterclock ./cmd/waterclock
 
 .PHONY: test
 test: ## Run all tests, with PostgreSQL and the race detector where they can be had
