@@ -75,7 +75,14 @@ func (p *planner) nudge() {
 		return
 	}
 	p.reading = true
-	p.readOverdue(p.s.queue.now+p.s.cfg.MarkAhead, p.readDone)
+	until := max(p.s.queue.now+p.s.cfg.MarkAhead, p.wokenUntil)
+	p.wokenUntil = 0
+	p.readOverdue(until, p.readDone)
+}
+
+// lead is how long before its time the first row makes a mark begin.
+func (p *planner) lead() time.Duration {
+	return min(markLead+time.Duration(len(p.upcoming))*markCost, p.s.cfg.MarkAhead)
 }
 
 func (p *planner) readDone() {
@@ -173,7 +180,7 @@ func (p *planner) drop(sh *shard) {
 // plan moves what is due to the ready list, and marks what is ready.
 func (p *planner) plan() {
 	now := p.s.queue.now
-	if len(p.upcoming) > 0 && p.upcoming[0].at.due <= now+markLead {
+	if len(p.upcoming) > 0 && p.upcoming[0].at.due <= now+p.lead() {
 		for len(p.upcoming) > 0 && p.upcoming[0].at.due <= now+p.s.cfg.MarkAhead {
 			p.ready = append(p.ready, heap.Pop(&p.upcoming).(*entry)) //nolint:forcetypeassert // nothing else is in it
 		}
@@ -187,7 +194,7 @@ func (p *planner) plan() {
 	if len(p.upcoming) == 0 {
 		return
 	}
-	wake := max(p.upcoming[0].at.due-markLead, now)
+	wake := max(p.upcoming[0].at.due-p.lead(), now)
 	if p.waking > now && p.waking <= wake {
 		return
 	}

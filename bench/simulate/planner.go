@@ -27,6 +27,7 @@ type planner struct {
 	owned    map[int32]*owned
 
 	reading, nudged bool
+	wokenUntil      time.Duration // rows up to this are to be read at once
 
 	upcoming rowHeap
 	entries  map[*row]*entry
@@ -159,6 +160,7 @@ func (p *planner) own(mine []int32) {
 		}
 	}
 	if changed {
+		p.wokenUntil = max(p.wokenUntil, now+readEvery+p.s.cfg.MarkAhead)
 		p.nudge()
 		p.s.settle()
 	}
@@ -179,7 +181,7 @@ func (p *planner) loadFlights(sh *shard) {
 // watch looks at a hand-over of another after it should be in the stream, in the next round.
 func (p *planner) watch(r *row, dispatch int) {
 	s := p.s
-	at := max(r.markedAt+publishWithin+time.Second, s.queue.now+time.Second)
+	at := max(r.markedAt+publishWithin+s.cfg.MarkAhead+storeSlack, s.queue.now+rollCallTime)
 	at = (at + watchEvery - 1) / watchEvery * watchEvery
 	s.queue.at(at, p.live(func() {
 		if p.owned[r.shard.id] == nil || !r.marked || r.sent || r.dispatch != dispatch || s.holds(r) {

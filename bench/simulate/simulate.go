@@ -16,6 +16,7 @@ import (
 // The planner's own constants; those that it does not export are repeated here, and TestConstants holds them against its source.
 const (
 	markLead      = 50 * time.Millisecond
+	markCost      = 20 * time.Microsecond
 	maxMarks      = 2
 	readEvery     = time.Second
 	readPage      = 4000
@@ -24,6 +25,8 @@ const (
 	finishWithin  = time.Second
 	publishWithin = 3 * time.Second
 	watchEvery    = 500 * time.Millisecond
+	rollCallTime  = 500 * time.Millisecond
+	storeSlack    = 250 * time.Millisecond
 	recountEvery  = 40 // rounds of the watch
 )
 

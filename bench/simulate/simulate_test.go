@@ -246,7 +246,7 @@ func TestCheck(t *testing.T) {
 func TestConstants(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"markLead": "50 * time.Millisecond", "maxMarks": "2", "readEvery": "time.Second", "readPage": "4000", "readPages": "20", "checkShards": "10",
+		"markLead": "50 * time.Millisecond", "markCost": "20 * time.Microsecond", "rollCallTime": "500 * time.Millisecond", "storeSlack": "250 * time.Millisecond", "maxMarks": "2", "readEvery": "time.Second", "readPage": "4000", "readPages": "20", "checkShards": "10",
 		"finishWithin": "time.Second", "publishWithin": "3 * time.Second", "watchEvery": "500 * time.Millisecond", "recountEvery": "40",
 		"DefaultHorizon": "2500 * time.Millisecond", "DefaultMarkAhead": "250 * time.Millisecond", "DefaultBatch": "500",
 	}
