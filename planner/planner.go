@@ -215,7 +215,7 @@ func (p *Planner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends planning and gives the shards away, so that others take over at once. It may be called more than once, and without Start.
+// Stop ends planning and gives the shards away, so that others take over when they look next, within a second. It may be called more than once, and without Start.
 func (p *Planner) Stop() {
 	p.stopOnce.Do(func() {
 		if p.started.Load() && p.publisher != nil {
