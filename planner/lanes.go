@@ -21,9 +21,11 @@ type entry struct {
 }
 
 // A backlog, of SQL or of all executors having been away, is worked off beside what falls due meanwhile and not before it: what is over its time for longer than
-// lateAfter takes turns with the rest of its namespace, and at most lateMost of it wait for an executor in one lane, where nothing overtakes them.
+// lateAfter takes turns with the rest of its namespace, and no more of it waits for an executor in one lane, where nothing overtakes it, than executors begin in a second:
+// lateLeast where that is not known, and lateMost however quick they are.
 const (
 	lateAfter = 10 * time.Second
+	lateLeast = 32
 	lateMost  = 512
 )
 
@@ -109,6 +111,8 @@ type lane struct {
 	// queued counts hand-overs that no executor has begun yet: marked, or about to be; queuedLate those of them that were late.
 	queued     int
 	queuedLate int
+	// begun counts what left the queued in this second, and begunBefore in the one before.
+	begun, begunBefore int
 	// passedFrom: rows of this time or later were passed over for want of room; zero = none.
 	passedFrom time.Time
 	// held are rows whose kind no executor of the queue offers now, by kind.
@@ -156,7 +160,7 @@ func (l *lane) full(e *entry, limit int) bool {
 
 // blocked tells whether nothing of the lane may be handed out now.
 func (l *lane) blocked(limit int) bool {
-	return l.queued >= limit || l.count == 0 || (l.count == l.late && l.queuedLate >= lateMost)
+	return l.queued >= limit || l.count == 0 || (l.count == l.late && l.queuedLate >= l.lateLimit())
 }
 
 // pop returns the next row of whose turn it is, and counts it as queued; nil where there is none that may go. Who has no rows leaves the round.
@@ -171,7 +175,7 @@ func (l *lane) pop() *entry {
 			continue
 		}
 		l.turn++
-		if t.late && l.queuedLate >= lateMost {
+		if t.late && l.queuedLate >= l.lateLimit() {
 			passed++
 			continue
 		}
@@ -194,9 +198,15 @@ func (l *lane) enqueue(late bool) {
 // dequeue is for one that has begun, or is no more.
 func (l *lane) dequeue(late bool) {
 	l.queued--
+	l.begun++
 	if late {
 		l.queuedLate--
 	}
+}
+
+// lateLimit is how much of a backlog may wait for executors.
+func (l *lane) lateLimit() int {
+	return min(max(lateLeast, l.begun, l.begunBefore), lateMost)
 }
 
 func (l *lane) hold(e *entry) {
@@ -323,6 +333,13 @@ func (b *board) take(n, limit int) []*entry {
 		}
 	}
 	return out
+}
+
+// second begins to count anew what executors begin.
+func (b *board) second() {
+	for _, l := range b.lanes {
+		l.begun, l.begunBefore = 0, l.begun
+	}
 }
 
 // passedFrom is the earliest time of a row that was passed over; zero = none was.

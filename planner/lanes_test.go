@@ -361,8 +361,8 @@ func TestBacklogDoesNotHoldUpWhatFallsDue(t *testing.T) {
 	if fresh != 10 {
 		t.Errorf("of the first 20 handed out %d are of what fell due meanwhile, want 10", fresh)
 	}
-	if n := len(b.take(1<<20, 1<<20)); n != lateMost-10 {
-		t.Errorf("%d more of the backlog are handed out, want %d", n, lateMost-10)
+	if n := len(b.take(1<<20, 1<<20)); n != lateLeast-10 {
+		t.Errorf("%d more of the backlog are handed out, want %d", n, lateLeast-10)
 	}
 	put(3, false)
 	if got := b.take(1<<20, 1<<20); len(got) != 3 {
@@ -370,10 +370,21 @@ func TestBacklogDoesNotHoldUpWhatFallsDue(t *testing.T) {
 	}
 	// As executors begin, more of it goes.
 	l := b.lane(laneOf(&(&entry{row: some(nil)}).row.Timer))
-	for range 100 {
+	for range 10 {
 		l.dequeue(true)
 	}
-	if n := len(b.take(1<<20, 1<<20)); n != 100 {
-		t.Errorf("%d follow the 100 that have begun", n)
+	if n := len(b.take(1<<20, 1<<20)); n != 10 {
+		t.Errorf("%d follow the 10 that have begun", n)
+	}
+	// As many wait as were begun in this second or the one before, within bounds.
+	for _, c := range []struct{ begun, want int }{{100, 100}, {0, 100}, {0, lateLeast}, {10 * lateMost, lateMost}, {1, lateMost}, {1, lateLeast}} {
+		b.second()
+		for range c.begun {
+			l.enqueue(true)
+			l.dequeue(true)
+		}
+		if got := l.lateLimit(); got != c.want {
+			t.Errorf("after %d in a second %d may wait, want %d", c.begun, got, c.want)
+		}
 	}
 }

@@ -88,6 +88,9 @@ func (p *Planner) readOverdue(each bool) error {
 		} else if p.wokenUntil.After(until) {
 			until = p.wokenUntil.Add(time.Microsecond)
 		}
+		if each {
+			p.board.second()
+		}
 		woken := !p.wokenUntil.IsZero()
 		p.wokenUntil = time.Time{}
 		p.roomAgain()
