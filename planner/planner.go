@@ -115,8 +115,6 @@ type road struct {
 	heardAt    time.Time // monotonic
 	open       bool      // STATUS has room
 	server     uint64    // the NATS server process that was asked
-	statusSeq  uint64    // last sequence of STATUS
-	applied    uint64    // all of STATUS up to here is in SQL
 	lastSeq    uint64    // of RUNS
 }
 

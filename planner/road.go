@@ -92,7 +92,7 @@ func (p *Planner) look(ctx context.Context, save bool) error {
 		}
 		return fmt.Errorf("%w: %d, and %d", errWentBack, state.LastSeq, old.lastSeq)
 	}
-	fill, last, applied, err := streams.StatusFill(ctx, p.js)
+	fill, _, _, err := streams.StatusFill(ctx, p.js)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (p *Planner) look(ctx context.Context, save bool) error {
 		p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
 	}
 	p.road.Store(&road{
-		runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, statusSeq: last, applied: applied, server: streams.ServerMark(p.cfg.Conn),
+		runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, server: streams.ServerMark(p.cfg.Conn),
 		lastSeq: state.LastSeq,
 	})
 	p.cfg.Metrics.inStream.Set(float64(state.Messages))

@@ -2,10 +2,12 @@ package planner
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock-io/waterclock/internal/failpoint"
 	"github.com/waterclock-io/waterclock/job"
@@ -20,6 +22,7 @@ const (
 	measureEvery = 10  // rounds between two measurements of the lanes
 	recountEvery = 40  // rounds between two looks for hand-overs that this planner does not know
 	watchLooks   = 200 // of them, how many may ask JetStream for a message
+	watchAtOnce  = 16  // of these, how many ask at a time
 )
 
 // onRecorded notes which hand-overs ended, and which have begun.
@@ -179,7 +182,7 @@ func (p *Planner) lookAt(flights []*flight) {
 	for _, t := range rows {
 		live[t.RunID] = t
 	}
-	looks := 0
+	var unseen []doubt
 	for i := range sus {
 		s := &sus[i]
 		t, there := live[s.timer.RunID]
@@ -197,58 +200,84 @@ func (p *Planner) lookAt(flights []*flight) {
 					p.flights.begun(s.fl)
 				}
 			})
-		case looks < watchLooks:
-			looks++
-			p.suspect(ctx, s, t)
+		case len(unseen) < watchLooks:
+			unseen = append(unseen, doubt{s, t})
 		}
+	}
+	p.suspect(ctx, unseen)
+}
+
+// doubt is a hand-over that no executor claims to hold, with its row.
+type doubt struct {
+	s *suspicion
+	t store.Timer
+}
+
+// suspect looks for the messages of hand-overs that no executor claims to hold, and lets come back what is gone.
+func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
+	if len(unseen) == 0 {
+		return
+	}
+	r := p.road.Load()
+	var mu sync.Mutex
+	var gone []doubt
+	var looks errgroup.Group
+	looks.SetLimit(watchAtOnce)
+	for _, d := range unseen {
+		looks.Go(func() error {
+			if p.isGone(ctx, r, d.s, &d.t) {
+				mu.Lock()
+				defer mu.Unlock()
+				gone = append(gone, d)
+			}
+			return nil
+		})
+	}
+	_ = looks.Wait() // nothing is returned
+	if len(gone) == 0 {
+		return
+	}
+	_, last, applied, err := streams.StatusFill(ctx, p.js) // after the messages were found gone: what the road knows may be older
+	if err != nil {
+		p.log.Debug("watch cannot look at STATUS", "error", err)
+		return
+	}
+	for _, d := range gone {
+		note := d.s.statusSeq
+		if note == 0 || note > last+1 { // not noted, or of a STATUS that was lost
+			note = last + 1
+		}
+		if applied+1 >= note {
+			p.giveUp(d.s, d.t)
+			continue
+		}
+		// What was said of it may be in STATUS and not yet in SQL.
+		p.do(func() {
+			d.s.fl.statusSeq = note
+			p.flights.postpone(d.s.fl, time.Now().Add(time.Second))
+		})
 	}
 }
 
-// suspect looks for the message of a hand-over that no executor claims to hold.
-func (p *Planner) suspect(ctx context.Context, s *suspicion, t store.Timer) {
-	r := p.road.Load()
+// isGone tells whether the message of a hand-over is not there and can no longer be stored.
+func (p *Planner) isGone(ctx context.Context, r *road, s *suspicion, t *store.Timer) bool {
 	if s.generation != r.runs.Generation && s.doubts == 0 {
 		// Executors that hold what an older stream handed out fence themselves within a lease.
 		p.do(func() { s.fl.doubts++ })
-		return
+		return false
 	}
 	if s.generation == r.runs.Generation {
-		subject := streams.RunSubject(s.lane, t.RunID, t.Dispatch)
-		seq, found, err := streams.FindRun(ctx, p.js, r.runs, subject)
+		seq, found, err := streams.FindRun(ctx, p.js, r.runs, streams.RunSubject(s.lane, t.RunID, t.Dispatch))
 		if err != nil {
 			p.log.Debug("watch cannot look for a message", "run", t.RunID, "error", err)
-			return
+			return false
 		}
 		if found {
 			p.present(ctx, s, r, seq)
-			return
+			return false
 		}
 	}
-	if !s.publishBy.IsZero() && !r.serverTime.After(s.publishBy) {
-		return // it may still be stored
-	}
-	if s.statusSeq == 0 || s.statusSeq > r.statusSeq+1 || r.applied+1 < s.statusSeq {
-		// What was said of it may be in STATUS and not yet in SQL.
-		note := s.statusSeq
-		if note == 0 || note > r.statusSeq+1 { // not noted, or of a STATUS that was lost
-			_, last, applied, err := streams.StatusFill(ctx, p.js) // after the message was found gone: what the road knows may be older
-			if err != nil {
-				p.log.Debug("watch cannot look at STATUS", "error", err)
-				return
-			}
-			note = last + 1
-			if applied >= last {
-				p.giveUp(s, t)
-				return
-			}
-		}
-		p.do(func() {
-			s.fl.statusSeq = note
-			p.flights.postpone(s.fl, time.Now().Add(time.Second))
-		})
-		return
-	}
-	p.giveUp(s, t)
+	return s.publishBy.IsZero() || r.serverTime.After(s.publishBy)
 }
 
 // giveUp lets a run come back of which nothing is left. Where SQL has heard of its end since the row was read, it refuses.

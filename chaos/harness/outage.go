@@ -71,7 +71,9 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 		for i := range n {
 			number++
 			j := checker.Job{Number: number, MaxAttempts: 1, Schedule: schedule.Schedule{Kind: schedule.Once, At: at(i).UTC().Truncate(time.Microsecond)}}
-			c.send(ctx, c.maker.spec(j, work{file: r.file, child: r.o.Child, long: long}), j)
+			spec := c.maker.spec(j, work{file: r.file, child: r.o.Child, long: long})
+			spec.Priority = waterclockv1.Priority_PRIORITY_NORMAL // else what is submitted after the return waits for what is more urgent, as it should
+			c.send(ctx, spec, j)
 		}
 	}
 	// One attempt each: a run that is killed, or lost, fails for good and is seen.
