@@ -141,7 +141,7 @@ func TestMeasured(t *testing.T) {
 
 func TestPut(t *testing.T) {
 	t.Parallel()
-	page := []byte("# Scale\n\nBefore.\n" + ModelPart.begin + "\nold\n" + ModelPart.end + "\nBetween.\n" + SimulationPart.begin + "\n" + SimulationPart.end + "\nAfter.\n")
+	page := []byte("# Scale\n\nBefore.\n" + ModelPart.Begin + "\nold\n" + ModelPart.End + "\nBetween.\n" + SimulationPart.Begin + "\n" + SimulationPart.End + "\nAfter.\n")
 	for range 2 { // twice is the same
 		var err error
 		if page, err = ModelPart.Put(page, []byte("\nmodel\n\n")); err != nil {
@@ -151,11 +151,11 @@ func TestPut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := "# Scale\n\nBefore.\n" + ModelPart.begin + "\n\nmodel\n\n" + ModelPart.end + "\nBetween.\n" + SimulationPart.begin + "\n\ntables\n\n" + SimulationPart.end + "\nAfter.\n"
+	want := "# Scale\n\nBefore.\n" + ModelPart.Begin + "\n\nmodel\n\n" + ModelPart.End + "\nBetween.\n" + SimulationPart.Begin + "\n\ntables\n\n" + SimulationPart.End + "\nAfter.\n"
 	if string(page) != want {
 		t.Errorf("got\n%s\nwant\n%s", page, want)
 	}
-	for _, broken := range []string{"", "# Scale\n", ModelPart.begin + "\n"} {
+	for _, broken := range []string{"", "# Scale\n", ModelPart.Begin + "\n"} {
 		if _, err := ModelPart.Put([]byte(broken), nil); err == nil {
 			t.Errorf("%q: no error", broken)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
+	"github.com/waterclock-io/waterclock/bench/world"
 )
 
 // drain measures how quickly jobs that are due are run to their stored end, from the first start on. The CPU time is that from the start of the workers.
@@ -105,7 +106,7 @@ func timed(ctx context.Context, t *Task, c contend.Contender, n int, plan func(f
 	if ahead < 0 {
 		return nil, nil, nil, fmt.Errorf("submitting %d jobs took until %s before the first is due; %s are needed", n, time.Until(first), settleBefore)
 	}
-	if err := wait(ctx, ahead); err != nil {
+	if err := world.Wait(ctx, ahead); err != nil {
 		return nil, nil, nil, err
 	}
 	mark, err := t.Meter.Mark(ctx)

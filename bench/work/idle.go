@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
+	"github.com/waterclock-io/waterclock/bench/world"
 )
 
 // quiet is how long an idle contender is left alone before it is watched: what the submits left behind, such as garbage, is not idleness.
@@ -27,7 +28,7 @@ func idle(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 		return nil, err
 	}
 	took := time.Since(began)
-	if err := wait(ctx, quiet); err != nil {
+	if err := world.Wait(ctx, quiet); err != nil {
 		return nil, err
 	}
 	mark, err := t.Meter.Mark(ctx)
@@ -35,7 +36,7 @@ func idle(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 		return nil, err
 	}
 	began = time.Now()
-	if err := wait(ctx, t.Sizes.Watch); err != nil {
+	if err := world.Wait(ctx, t.Sizes.Watch); err != nil {
 		return nil, err
 	}
 	u, err := t.Meter.Since(ctx, mark)
@@ -83,7 +84,7 @@ func lone(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 			return nil, fmt.Errorf("lone job %d did not start within %s", i, stuckAfter)
 		}
 		lags[i] = tally.at(0).Sub(began)
-		if err := wait(ctx, lonePause); err != nil {
+		if err := world.Wait(ctx, lonePause); err != nil {
 			return nil, err
 		}
 	}

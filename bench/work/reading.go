@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
+	"github.com/waterclock-io/waterclock/bench/world"
 )
 
 const (
@@ -73,7 +74,7 @@ func readFor(ctx context.Context, r contend.Reader, d time.Duration) ([]time.Dur
 					return nil
 				}
 				if ahead := time.Until(began.Add(time.Duration(i) * time.Second / readRate)); ahead > 0 {
-					if err := wait(ctx, ahead); err != nil {
+					if err := world.Wait(ctx, ahead); err != nil {
 						return err
 					}
 				}

@@ -71,7 +71,7 @@ func recurring(ctx context.Context, t *Task, c contend.Contender) (Values, error
 	}
 	if ahead := time.Until(f.first) - settleBefore; ahead < 0 {
 		return nil, fmt.Errorf("submitting %d series took until %s before the first is due; %s are needed", n, time.Until(f.first), settleBefore)
-	} else if err := wait(ctx, ahead); err != nil {
+	} else if err := world.Wait(ctx, ahead); err != nil {
 		return nil, err
 	}
 	mark, err := t.Meter.Mark(ctx)
@@ -85,7 +85,7 @@ func recurring(ctx context.Context, t *Task, c contend.Contender) (Values, error
 		return nil, context.Cause(ctx)
 	case <-time.After(time.Until(last) + lateFires):
 	}
-	if err := wait(ctx, max(0, time.Until(last))+settleBefore); err != nil { // the ends are stored by then
+	if err := world.Wait(ctx, max(0, time.Until(last))+settleBefore); err != nil { // the ends are stored by then
 		return nil, err
 	}
 	u, err := t.Meter.Since(ctx, mark)

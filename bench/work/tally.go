@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
+	"github.com/waterclock-io/waterclock/bench/world"
 )
 
 // tally notes when each of a number of jobs started first. Jobs have numbers from base on; others are not looked at.
@@ -105,7 +106,7 @@ func settle(ctx context.Context, c contend.Contender) (time.Time, error) {
 		case now.After(limit):
 			return now, fmt.Errorf("all jobs started, but not all ends are stored %s later", stuckAfter)
 		}
-		if err := wait(ctx, doneEvery); err != nil {
+		if err := world.Wait(ctx, doneEvery); err != nil {
 			return now, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
+	"github.com/waterclock-io/waterclock/bench/world"
 )
 
 const (
@@ -81,7 +82,7 @@ func probe(ctx context.Context, c contend.Contender, b *book, d time.Duration) (
 		g.Go(func() error {
 			for time.Now().Before(end) {
 				if submitted.Load()-tally.started.Load() > maxOutstanding {
-					if err := wait(gctx, time.Millisecond); err != nil {
+					if err := world.Wait(gctx, time.Millisecond); err != nil {
 						return err
 					}
 					continue
@@ -99,7 +100,7 @@ func probe(ctx context.Context, c contend.Contender, b *book, d time.Duration) (
 	}
 	// The first part does not count: everything is empty then.
 	from := d * 3 / 10
-	if err := wait(ctx, from); err != nil {
+	if err := world.Wait(ctx, from); err != nil {
 		return 0, 0, errors.Join(err, g.Wait())
 	}
 	before := tally.started.Load()
@@ -111,7 +112,7 @@ func probe(ctx context.Context, c contend.Contender, b *book, d time.Duration) (
 		if time.Since(end) > stuckAfter {
 			return 0, 0, fmt.Errorf("%d of %d jobs started", tally.started.Load(), submitted.Load())
 		}
-		if err := wait(ctx, doneEvery); err != nil {
+		if err := world.Wait(ctx, doneEvery); err != nil {
 			return 0, 0, err
 		}
 	}
@@ -134,7 +135,7 @@ func hold(ctx context.Context, t *Task, c contend.Contender, b *book, base uint6
 	_, err = by(ctx, clients, n, func(ctx context.Context, i int) error {
 		at := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 		if d := time.Until(at); d > 0 {
-			if err := wait(ctx, d); err != nil {
+			if err := world.Wait(ctx, d); err != nil {
 				return err
 			}
 		}

@@ -63,14 +63,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		_, err := b.WriteTo(out)
 		return err
 	}
-	text, err := os.ReadFile(*page)
-	if err != nil {
-		return err
-	}
-	if text, err = scale.ModelPart.Put(text, b.Bytes()); err != nil {
-		return err
-	}
-	return os.WriteFile(*page, text, 0o644) //nolint:gosec // documentation
+	return scale.ModelPart.Update(*page, b.Bytes())
 }
 
 func readReport(path string) (*report.Report, error) {

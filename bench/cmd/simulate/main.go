@@ -56,14 +56,7 @@ func run(args []string, out io.Writer) error {
 		_, err := b.WriteTo(out)
 		return err
 	}
-	text, err := os.ReadFile(*page)
-	if err != nil {
-		return err
-	}
-	if text, err = scale.SimulationPart.Put(text, b.Bytes()); err != nil {
-		return err
-	}
-	return os.WriteFile(*page, text, 0o644) //nolint:gosec // documentation
+	return scale.SimulationPart.Update(*page, b.Bytes())
 }
 
 // costs are those that were measured, and what was not is left at its default.

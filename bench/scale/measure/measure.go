@@ -122,7 +122,7 @@ func (b *bench) writes(ctx context.Context) (map[string]int64, error) {
 		if others == 0 {
 			break
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := world.Wait(ctx, 10*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -141,17 +141,6 @@ func (b *bench) writes(ctx context.Context) (map[string]int64, error) {
 		out[name] = n
 	}
 	return out, rows.Err()
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }
 
 // submit stores the jobs, each due at a moment of its own within a minute.

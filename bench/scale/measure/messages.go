@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/bench/scale"
+	"github.com/waterclock-io/waterclock/bench/world"
 	"github.com/waterclock-io/waterclock/executor"
 	"github.com/waterclock-io/waterclock/planner"
 	"github.com/waterclock-io/waterclock/status"
@@ -163,7 +164,7 @@ func await(ctx context.Context, js jetstream.JetStream, prefix string, done func
 				return info, nil
 			}
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := world.Wait(ctx, 100*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("%s: %w", prefix, err)
 		}
 	}
