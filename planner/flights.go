@@ -46,16 +46,13 @@ func (f *flights) remove(fl *flight) {
 	if fl.index >= 0 {
 		heap.Remove(&f.order, fl.index)
 	}
-	if !fl.started {
-		fl.lane.dequeue(fl.late)
-		fl.started = true
-	}
+	f.begun(fl)
 }
 
 // begun notes that an executor works on it: it does not count against its lane's limit any more.
 func (f *flights) begun(fl *flight) {
 	if !fl.started {
-		fl.lane.dequeue(fl.late)
+		fl.lane.began(fl.late)
 		fl.started = true
 	}
 }

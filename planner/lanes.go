@@ -195,10 +195,15 @@ func (l *lane) enqueue(late bool) {
 	}
 }
 
-// dequeue is for one that has begun, or is no more.
+// began is for a hand-over that an executor has begun, or that is no more.
+func (l *lane) began(late bool) {
+	l.begun++
+	l.dequeue(late)
+}
+
+// dequeue is for one that was not handed out after all: it says nothing of how quick executors are.
 func (l *lane) dequeue(late bool) {
 	l.queued--
-	l.begun++
 	if late {
 		l.queuedLate--
 	}

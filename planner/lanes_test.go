@@ -381,7 +381,7 @@ func TestBacklogDoesNotHoldUpWhatFallsDue(t *testing.T) {
 		b.second()
 		for range c.begun {
 			l.enqueue(true)
-			l.dequeue(true)
+			l.began(true)
 		}
 		if got := l.lateLimit(); got != c.want {
 			t.Errorf("after %d in a second %d may wait, want %d", c.begun, got, c.want)
