@@ -46,17 +46,24 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 		if err != nil {
 			return nil, err
 		}
-		live, err := s.stillLive(ctx, known, alsoEnded)
-		if err != nil {
-			return nil, err
+		also := make([]uuid.UUID, len(alsoEnded))
+		for i, f := range alsoEnded {
+			also[i] = f(known)
 		}
-		ended, err := s.endedRuns(ctx, known, alsoEnded)
+		var before []store.Timer
+		if len(also) > 0 {
+			if before, err = s.timers(ctx, known); err != nil {
+				return nil, err
+			}
+		}
+		ended, err := s.endedRuns(ctx, known.ID, also)
 		if err != nil {
 			return nil, err
 		}
 		out := &changed{}
 		out.job, out.timers, err = s.Store.ChangeJob(ctx, namespace, id, func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
-			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version || !allLive(timers, live) {
+			endedSince := func(run uuid.UUID) bool { return lives(before, run) && !lives(timers, run) }
+			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version || slices.ContainsFunc(also, endedSince) {
 				return store.Change{}, errMoved
 			}
 			failpoint.Here(failpoint.ChangeDeciding)
@@ -84,39 +91,15 @@ const (
 	endedPages = 50
 )
 
-// stillLive returns which of the given runs have not ended.
-func (s *service) stillLive(ctx context.Context, j *job.Job, of []func(*job.Job) uuid.UUID) ([]uuid.UUID, error) {
-	if len(of) == 0 {
-		return nil, nil
-	}
-	timers, err := s.timers(ctx, j)
-	if err != nil {
-		return nil, err
-	}
-	var live []uuid.UUID
-	for _, f := range of {
-		if id := f(j); allLive(timers, []uuid.UUID{id}) {
-			live = append(live, id)
-		}
-	}
-	return live, nil
-}
-
-func allLive(timers []store.Timer, runs []uuid.UUID) bool {
-	for _, id := range runs {
-		if !slices.ContainsFunc(timers, func(t store.Timer) bool { return t.RunID == id }) {
-			return false
-		}
-	}
-	return true
+func lives(timers []store.Timer, run uuid.UUID) bool {
+	return slices.ContainsFunc(timers, func(t store.Timer) bool { return t.RunID == run })
 }
 
 // endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given.
-func (s *service) endedRuns(ctx context.Context, j *job.Job, also []func(*job.Job) uuid.UUID) (control.Ended, error) {
+func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UUID) (control.Ended, error) {
 	known := map[uuid.UUID]bool{}
-	for _, f := range also {
-		id := f(j)
-		rows, err := s.Store.RunAttempts(ctx, j.ID, id)
+	for _, id := range also {
+		rows, err := s.Store.RunAttempts(ctx, jobID, id)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +108,7 @@ func (s *service) endedRuns(ctx context.Context, j *job.Job, also []func(*job.Jo
 	// A minute covers the difference between our estimate of database time and the time under the lock, amply.
 	recent, at := s.Clock.Now().Add(-time.Minute), store.RunPosition{}
 	for range endedPages {
-		rows, err := s.Store.ListRuns(ctx, j.ID, at, endedPage)
+		rows, err := s.Store.ListRuns(ctx, jobID, at, endedPage)
 		if err != nil {
 			return nil, err
 		}
