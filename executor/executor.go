@@ -228,7 +228,15 @@ func (e *Executor) Start(ctx context.Context) error {
 		return fmt.Errorf("executor: %w", err)
 	}
 	e.subs = append(e.subs, control...)
-	e.subs = append(e.subs, roll)
+	elections, err := streams.OnStreamElection(e.cfg.Conn, func(stream string) {
+		if stream == streams.StatusStream {
+			e.window.GiveUp()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("executor: %w", err)
+	}
+	e.subs = append(e.subs, roll, elections)
 	runs, err := e.join(ctx)
 	if err != nil {
 		return err

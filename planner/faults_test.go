@@ -120,7 +120,27 @@ func TestAnswerToThePublishIsLost(t *testing.T) {
 	r.once(p, timers)
 }
 
-// The fault: what a planner publishes is held up on its way, until another has found the run without a message and handed it out again; then it is stored after
+// The fault: what a planner publishes is lost, as it is while a cluster elects a leader. The run comes back as soon as the message can no longer be stored, long
+// before anybody would be missed at a lease of a minute.
+func TestPublishThatIsLost(t *testing.T) {
+	t.Parallel()
+	r, l, p := linked(t, func(c *Config) { c.AckWait = time.Minute })
+	now := r.now()
+	tm := &r.submit(now, r.job(now.Add(300*time.Millisecond), nil))[0]
+	p.readSoon(t, tm.Shard)
+	l.Hold(proxy.ToServer)
+	check.Await(t, "it is sent", func() bool { return !departing(p, tm) && p.window.Unanswered() > 0 })
+	l.Cut() // what is held up is lost
+	l.Heal()
+	if m := r.handedOut(20*time.Second, subjectOf(tm, 2)); m.Attempt != 1 {
+		t.Errorf("handed out again as attempt %d", m.Attempt)
+	}
+	if r.outs()[subjectOf(tm, 1)] != 0 {
+		t.Error("the first hand-over was not lost")
+	}
+}
+
+// The fault: what a planner publishes is held up on its way, until another another has found the run without a message and handed it out again; then it is stored after
 // all. Its time to be stored is over by then, by the server's own clock, which is what executors go by; the newer hand-over is good.
 func TestPublishThatIsHeldUp(t *testing.T) {
 	t.Parallel()

@@ -237,7 +237,7 @@ func (p *Planner) publish(d *departure, now time.Time) {
 	r := p.road.Load()
 	t := d.row.Timer
 	t.Dispatch = d.dispatch
-	if r.runs.Generation != d.generation || r.serverTime.Add(time.Since(r.heardAt)).After(d.publishBy) {
+	if r.runs.Generation != d.generation || r.until(d.publishBy) <= 0 {
 		p.comeBack(&t, 0, errLate)
 		return
 	}
@@ -278,11 +278,19 @@ func (p *Planner) publish(d *departure, now time.Time) {
 			p.comeBack(&t, 0, err)
 		default:
 			p.log.Debug("hand-over not confirmed; the watch sees to it", "run", t.RunID, "error", err)
+			p.do(func() { p.unconfirmed(&t, d.publishBy) })
 		}
 	})
 	failpoint.Here(failpoint.PlannerPublished)
 	if err != nil && p.life.Err() == nil {
 		p.comeBack(&t, 0, err)
+	}
+}
+
+// unconfirmed makes the watch look for a message as soon as it can no longer be stored.
+func (p *Planner) unconfirmed(t *store.Timer, publishBy time.Time) {
+	if fl := p.flights.byRun[t.RunID]; fl != nil && fl.timer.Dispatch == t.Dispatch {
+		p.flights.postpone(fl, time.Now().Add(p.road.Load().until(publishBy)))
 	}
 }
 

@@ -100,7 +100,10 @@ type Planner struct {
 	reporter  *reporter
 	road      atomic.Pointer[road]
 
+	elected   chan struct{} // a stream has a new leader
+	looking   atomic.Pointer[context.CancelFunc]
 	started   atomic.Bool
+	startedAt time.Time
 	finishing atomic.Bool
 	life      context.Context
 	end       context.CancelFunc
@@ -117,6 +120,9 @@ type road struct {
 	server     uint64    // the NATS server process that was asked
 	lastSeq    uint64    // of RUNS
 }
+
+// until returns how long it is to a time of the NATS server.
+func (r *road) until(t time.Time) time.Duration { return t.Sub(r.serverTime) - time.Since(r.heardAt) }
 
 // How fresh the word on the road must be for hand-overs, and for how long after it a message may be stored: what is stored later is refused by executors.
 const (
@@ -157,7 +163,7 @@ func New(cfg Config) (*Planner, error) {
 	return &Planner{
 		cfg: cfg, id: id, log: log, js: js, clock: dbclock.New(cfg.Store, log), notify: streams.NewNotifier(cfg.Conn, log),
 		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
-		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), life: life, end: end,
+		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), life: life, end: end,
 	}, nil
 }
 
@@ -183,7 +189,7 @@ func (p *Planner) Start(ctx context.Context) error {
 	if err := p.clock.Start(ctx); err != nil {
 		return fmt.Errorf("planner: %w", err)
 	}
-	if p.window, err = streams.NewWindow(p.cfg.Conn, 4096, 5*time.Second); err != nil {
+	if p.window, err = streams.NewWindow(p.cfg.Conn, 4096, publishWithin); err != nil {
 		return fmt.Errorf("planner: %w", err)
 	}
 	if err := p.lookAtRoad(ctx); err != nil {
@@ -194,6 +200,7 @@ func (p *Planner) Start(ctx context.Context) error {
 	for _, listen := range []func() (*nats.Subscription, error){
 		func() (*nats.Subscription, error) { return streams.OnHeartbeat(p.cfg.Conn, p.onHeartbeat) },
 		func() (*nats.Subscription, error) { return streams.OnRecorded(p.cfg.Conn, p.onRecorded) },
+		func() (*nats.Subscription, error) { return streams.OnStreamElection(p.cfg.Conn, p.onElection) },
 	} {
 		sub, err := listen()
 		if err != nil {
@@ -201,6 +208,7 @@ func (p *Planner) Start(ctx context.Context) error {
 		}
 		context.AfterFunc(p.life, func() { _ = sub.Unsubscribe() }) // fails only on a closed connection
 	}
+	p.startedAt = time.Now()
 	p.notify.RollCall()
 	p.loops.Go(p.core)
 	p.loops.Go(p.publisher.run)

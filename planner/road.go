@@ -11,9 +11,24 @@ import (
 )
 
 const (
-	roadEvery = time.Second
-	saveSeq   = 10 // looks between two notes of how far RUNS had come
+	roadEvery  = time.Second
+	lookWithin = 3 * time.Second
+	saveSeq    = 10 // looks between two notes of how far RUNS had come
 )
+
+// onElection sees to what a stream lost while it had no leader: nobody will answer a look under way, nor what was published.
+func (p *Planner) onElection(stream string) {
+	if stream == p.road.Load().runs.Name {
+		p.window.GiveUp()
+	}
+	if cancel := p.looking.Load(); cancel != nil {
+		(*cancel)()
+	}
+	select {
+	case p.elected <- struct{}{}:
+	default:
+	}
+}
 
 // followRoad keeps the word on the streams fresh, and makes RUNS anew where it is gone.
 func (p *Planner) followRoad() {
@@ -24,17 +39,21 @@ func (p *Planner) followRoad() {
 		case <-p.life.Done():
 			return
 		case <-tick.C:
+		case <-p.elected:
 		}
 		if !p.cfg.Conn.IsConnected() {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(p.life, 3*time.Second)
+		ctx, cancel := context.WithTimeout(p.life, lookWithin)
+		p.looking.Store(&cancel)
 		err := p.look(ctx, n%saveSeq == 0)
+		cancel()
 		if err != nil && (streams.Gone(err) || errors.Is(err, errWentBack)) {
 			p.log.Warn("a stream is gone, or not as it was; making the streams anew", "error", err)
+			ctx, cancel := context.WithTimeout(p.life, lookWithin)
 			err = p.lookAtRoad(ctx)
+			cancel()
 		}
-		cancel()
 		if err != nil && p.life.Err() == nil {
 			p.log.Warn("cannot look at the streams; nothing is handed out meanwhile", "error", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -37,16 +38,19 @@ type ownedShard struct {
 func (p *Planner) keepMembership() {
 	tick := time.NewTicker(membership.RenewEvery)
 	defer tick.Stop()
+	death := time.NewTimer(membership.TTL)
+	defer death.Stop()
 	host, _ := os.Hostname() // then it is empty
 	var known []string
 	for n := 0; ; n++ {
 		ctx, cancel := context.WithTimeout(p.life, membership.TTL)
-		members, _, err := p.cfg.Store.Renew(ctx, store.Member{ID: p.id, Host: host}, membership.TTL)
+		members, now, err := p.cfg.Store.Renew(ctx, store.Member{ID: p.id, Host: host}, membership.TTL)
 		if err == nil {
-			ids := make([]string, len(members))
+			ids, renewed := make([]string, len(members)), make([]time.Time, len(members))
 			for i, m := range members {
-				ids[i] = m.ID
+				ids[i], renewed[i] = m.ID, m.RenewedAt
 			}
+			death.Reset(membership.NextDeath(renewed, now) + rand.N(membership.DeathSpread))
 			if !slices.Equal(ids, known) || n%checkShards == 0 {
 				if err = p.takeShards(ctx, ids); err == nil {
 					known = ids
@@ -64,6 +68,7 @@ func (p *Planner) keepMembership() {
 		case <-p.life.Done():
 			return
 		case <-tick.C:
+		case <-death.C:
 		}
 	}
 }
@@ -220,9 +225,13 @@ func (p *Planner) lookAfter(rows []store.Timer) {
 		}
 		l := p.board.lane(laneOf(&t))
 		l.enqueue(false)
-		// By then executors have had time to answer the roll call, and what was published in the last moments, for a time up to MarkAhead later, to be stored.
-		wait := max(t.DispatchedAt.Add(publishWithin+p.cfg.MarkAhead+storeSlack).Sub(p.clock.Now()), rollCallTime)
-		p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: time.Now().Add(wait)})
+		// By then what was published in the last moments, for a time up to MarkAhead later, is stored, and executors have had time to answer the roll call of the
+		// start.
+		check := time.Now().Add(t.DispatchedAt.Add(publishWithin + p.cfg.MarkAhead + storeSlack).Sub(p.clock.Now()))
+		if called := p.startedAt.Add(rollCallTime); called.After(check) {
+			check = called
+		}
+		p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: check})
 	}
 }
 

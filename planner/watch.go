@@ -17,12 +17,15 @@ import (
 )
 
 const (
-	watchEvery   = 500 * time.Millisecond
-	watchMost    = 500 // looks per round
-	measureEvery = 10  // rounds between two measurements of the lanes
-	recountEvery = 40  // rounds between two looks for hand-overs that this planner does not know
-	watchLooks   = 200 // of them, how many may ask JetStream for a message
-	watchAtOnce  = 16  // of these, how many ask at a time
+	watchEvery   = 100 * time.Millisecond
+	watchMost    = 100                    // looks per round
+	measureEvery = 50                     // rounds between two measurements of the lanes
+	recountEvery = 200                    // rounds between two looks for hand-overs that this planner does not know
+	watchLooks   = 40                     // of them, how many may ask JetStream for a message
+	watchAtOnce  = 16                     // of these, how many ask at a time
+	lookAgain    = 500 * time.Millisecond // after a look that could not be made
+	applyAgain   = 100 * time.Millisecond // after STATUS was found not to be applied so far for the first time
+	applyLater   = time.Second            // and after that
 )
 
 // onRecorded notes which hand-overs ended, and which have begun.
@@ -176,6 +179,11 @@ func (p *Planner) lookAt(flights []*flight) {
 	rows, err := p.cfg.Store.ReadTimers(ctx, keys)
 	if err != nil {
 		p.log.Debug("watch cannot read rows", "error", err)
+		p.do(func() {
+			for i := range sus {
+				p.flights.postpone(sus[i].fl, time.Now().Add(lookAgain))
+			}
+		})
 		return
 	}
 	live := make(map[uuid.UUID]store.Timer, len(rows))
@@ -219,6 +227,10 @@ func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
 		return
 	}
 	r := p.road.Load()
+	if time.Since(r.heardAt) > roadFresh {
+		p.later(unseen, lookAgain) // RUNS has no leader, or is out of reach: nobody would answer
+		return
+	}
 	var mu sync.Mutex
 	var gone []doubt
 	var looks errgroup.Group
@@ -240,12 +252,13 @@ func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
 	_, last, applied, err := streams.StatusFill(ctx, p.js) // after the messages were found gone: what the road knows may be older
 	if err != nil {
 		p.log.Debug("watch cannot look at STATUS", "error", err)
+		p.later(gone, lookAgain)
 		return
 	}
 	for _, d := range gone {
-		note := d.s.statusSeq
+		note, wait := d.s.statusSeq, applyLater
 		if note == 0 || note > last+1 { // not noted, or of a STATUS that was lost
-			note = last + 1
+			note, wait = last+1, applyAgain
 		}
 		if applied+1 >= note {
 			p.giveUp(d.s, d.t)
@@ -254,9 +267,18 @@ func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
 		// What was said of it may be in STATUS and not yet in SQL.
 		p.do(func() {
 			d.s.fl.statusSeq = note
-			p.flights.postpone(d.s.fl, time.Now().Add(time.Second))
+			p.flights.postpone(d.s.fl, time.Now().Add(wait))
 		})
 	}
+}
+
+// later puts looks off for a time.
+func (p *Planner) later(doubts []doubt, wait time.Duration) {
+	p.do(func() {
+		for _, d := range doubts {
+			p.flights.postpone(d.s.fl, time.Now().Add(wait))
+		}
+	})
 }
 
 // isGone tells whether the message of a hand-over is not there and can no longer be stored.
@@ -270,6 +292,7 @@ func (p *Planner) isGone(ctx context.Context, r *road, s *suspicion, t *store.Ti
 		seq, found, err := streams.FindRun(ctx, p.js, r.runs, streams.RunSubject(s.lane, t.RunID, t.Dispatch))
 		if err != nil {
 			p.log.Debug("watch cannot look for a message", "run", t.RunID, "error", err)
+			p.later([]doubt{{s, *t}}, lookAgain)
 			return false
 		}
 		if found {
@@ -277,7 +300,12 @@ func (p *Planner) isGone(ctx context.Context, r *road, s *suspicion, t *store.Ti
 			return false
 		}
 	}
-	return s.publishBy.IsZero() || r.serverTime.After(s.publishBy)
+	// What counts is the time at which the server was heard, before the message was looked for; what has passed since may have passed on the way.
+	if !s.publishBy.IsZero() && !r.serverTime.After(s.publishBy) {
+		p.later([]doubt{{s, *t}}, max(r.until(s.publishBy), watchEvery))
+		return false
+	}
+	return true
 }
 
 // giveUp lets a run come back of which nothing is left. Where SQL has heard of its end since the row was read, it refuses.

@@ -116,7 +116,19 @@ func (r *Recorder) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("recorder: %w", err)
 	}
-	r.loops.Go(func() { r.keepConsuming(stop) })
+	elected := make(chan struct{}, 1)
+	elections, err := streams.OnConsumerElection(r.cfg.Conn, streams.StatusStream, streams.RecorderConsumer, func() {
+		select {
+		case elected <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		stop.Stop()
+		return fmt.Errorf("recorder: %w", err)
+	}
+	context.AfterFunc(r.life, func() { _ = elections.Unsubscribe() }) // fails only on a closed connection
+	r.loops.Go(func() { r.keepConsuming(stop, elected) })
 	r.loops.Go(r.apply)
 	r.loops.Go(func() { r.inHand.keep(r.life) })
 	r.loops.Go(r.trim)
@@ -149,8 +161,9 @@ func (r *Recorder) consume(ctx context.Context) (jetstream.ConsumeContext, error
 	return cc, nil
 }
 
-// keepConsuming begins anew where the consumer or the stream is gone.
-func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext) {
+// keepConsuming begins anew where the consumer or the stream is gone, or where a new leader knows nothing of the pull under way: the client would miss its
+// heartbeats after half a minute.
+func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext, elected <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -159,6 +172,9 @@ func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext) {
 			cc.Stop()
 			return
 		case <-cc.Closed():
+		case <-elected:
+			cc.Drain() // what has come is recorded; then it is closed
+			continue
 		case <-tick.C:
 			continue
 		}
@@ -172,7 +188,7 @@ func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext) {
 			}
 			continue
 		}
-		r.log.Warn("the status consumer was gone and is made again")
+		r.log.Info("consuming statuses anew")
 		cc = next
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/internal/check"
@@ -177,4 +178,22 @@ func TestStartAndStop(t *testing.T) {
 	if err := rec.Start(t.Context()); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("without a stream: %v", err)
 	}
+}
+
+// A recorder's pull that its consumer lost with its leader is sent again at the election; the client itself would miss its heartbeats after half a minute.
+func TestElectionMakesTheRecorderPullAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	pulls := make(chan struct{}, 100)
+	_, err := r.nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT."+streams.StatusStream+"."+streams.RecorderConsumer, func(*nats.Msg) { pulls <- struct{}{} })
+	check.OK(t, err)
+	r.recorder(nil)
+	check.Receive(t, "the first pull", pulls)
+	for range 2 {
+		check.OK(t, r.nc.Publish("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+streams.StatusStream+"."+streams.RecorderConsumer, []byte("{}")))
+		check.Receive(t, "a new pull", pulls)
+	}
+	tm := r.handedOut(1, nil)[0]
+	r.send("e", r.say(&tm, wirev1.StatusKind_STATUS_KIND_SUCCEEDED))
+	check.Await(t, "the outcome is recorded", func() bool { return r.row(&tm) == nil })
 }

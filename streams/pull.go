@@ -55,8 +55,8 @@ type Delivery struct {
 
 // The rhythm of a Puller.
 const (
-	// A parked pull is lost without a word where the consumer gets another leader while the servers are cut off from each other: nothing is delivered until it
-	// has expired and is given up.
+	// A parked pull is lost without a word where the consumer gets another leader while the servers are cut off from each other, and so may be the word of the
+	// election: nothing is delivered until it has expired and is given up.
 	parkExpires  = 5 * time.Second
 	parkSlack    = 2 * time.Second // past this after its expiry a pull that got no answer is given up
 	maxParked    = 64              // credits parked on one lane
@@ -158,7 +158,12 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to deliveries: %w", err)
 	}
-	go p.run(sub)
+	elections, err := nc.ChanSubscribe(electionsOf(runs.Name), p.msgs)
+	if err != nil {
+		_ = sub.Unsubscribe() // fails only on a closed connection
+		return nil, fmt.Errorf("subscribe to elections: %w", err)
+	}
+	go p.run(sub, elections)
 	return p, nil
 }
 
@@ -184,7 +189,7 @@ func (p *Puller) Stop() {
 	<-p.done
 }
 
-func (p *Puller) run(sub *nats.Subscription) {
+func (p *Puller) run(sub, elections *nats.Subscription) {
 	defer close(p.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -196,6 +201,7 @@ func (p *Puller) run(sub *nats.Subscription) {
 		case <-marker.C:
 			p.mark()
 		case <-p.stop:
+			_ = elections.Unsubscribe() // fails only on a closed connection
 			p.drain(sub)
 			return
 		case m := <-p.msgs:
@@ -313,7 +319,21 @@ func (p *Puller) take(m *nats.Msg) {
 		p.onMarker(m)
 		return
 	}
+	if consumer, ok := electedConsumer(m.Subject, p.runs.Name); ok {
+		p.onElection(consumer)
+		return
+	}
 	p.onStatus(m)
+}
+
+// onElection forgets what a lane was asked before its consumer had a new leader, so that it is asked again.
+func (p *Puller) onElection(consumer string) {
+	for _, l := range p.lanes {
+		if l.name == consumer {
+			l.credit, l.request, l.retryAt = 0, "", time.Time{}
+			p.answered(l)
+		}
+	}
 }
 
 // delivery says how old the consumer is. Of one that this puller does not know, it may be of this moment.

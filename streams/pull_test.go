@@ -315,6 +315,24 @@ func TestParkedPullsAreRenewed(t *testing.T) {
 	}
 }
 
+// Pulls that were sent while a consumer had no leader are lost without a word. The new leader's election is: the lane is asked again at once, and no other.
+func TestElectionMakesPullersAskAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	r.puller(r.nc, runs, func(c *PullConfig) { c.parkFor = time.Hour })
+	r.parked(runs)
+	asked := make(chan string, 100)
+	r.subscribe(r.nc, "$JS.API.CONSUMER.MSG.NEXT."+runs.Name+".*", func(m *nats.Msg) { asked <- m.Subject })
+	for _, prio := range []job.Priority{job.Low, job.Critical} {
+		name := r.consumer(runs, laneAt(prio)).Name
+		check.OK(t, r.nc.Publish("$JS.EVENT.ADVISORY.CONSUMER.LEADER_ELECTED."+runs.Name+"."+name, []byte("{}")))
+		if got := check.Receive(t, "a new pull", asked); got != "$JS.API.CONSUMER.MSG.NEXT."+runs.Name+"."+name {
+			t.Errorf("asked %s after the election of %s", got, name)
+		}
+	}
+}
+
 // What the server has sent is worked on or given back, however the stop falls, and the rest goes to others at once (the server may count what it could
 // not send as a delivery): nothing is left to its lease.
 func TestStopHandsBackEverything(t *testing.T) {

@@ -144,6 +144,26 @@ func (w *Window) PublishWait(ctx context.Context, subject string, header nats.He
 	}
 }
 
+// GiveUp reports all that wait for their answer as ErrNotAcked, now: to be called when the stream has a new leader, who knows nothing of them.
+func (w *Window) GiveUp() { w.giveUp(func(pendingPublish) bool { return true }) }
+
+// giveUp reports those of which late is true.
+func (w *Window) giveUp(late func(pendingPublish) bool) {
+	w.mu.Lock()
+	var ids []uint64
+	for id, p := range w.pending {
+		if late(p) {
+			ids = append(ids, id)
+		}
+	}
+	w.mu.Unlock()
+	for _, id := range ids {
+		if done := w.take(id); done != nil {
+			done(nil, ErrNotAcked)
+		}
+	}
+}
+
 // Unanswered returns how many publishes wait for their answer.
 func (w *Window) Unanswered() int { return len(w.slots) }
 
@@ -205,19 +225,7 @@ func (w *Window) sweep() {
 		case <-w.stop:
 			return
 		case now := <-tick.C:
-			w.mu.Lock()
-			var late []uint64
-			for id, p := range w.pending {
-				if now.Sub(p.at) >= w.timeout {
-					late = append(late, id)
-				}
-			}
-			w.mu.Unlock()
-			for _, id := range late {
-				if done := w.take(id); done != nil {
-					done(nil, ErrNotAcked)
-				}
-			}
+			w.giveUp(func(p pendingPublish) bool { return now.Sub(p.at) >= w.timeout })
 		}
 	}
 }

@@ -165,6 +165,25 @@ func TestWindowWithoutAnswer(t *testing.T) {
 	}
 }
 
+func TestWindowGivesUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.window(4, time.Hour)
+	r.subscribe(r.nc, "silent", func(*nats.Msg) {})
+	done := make(chan error, 8)
+	for range 2 { // the room comes back
+		for range 4 {
+			check.OK(t, w.Publish(t.Context(), "silent", nil, nil, func(_ Ack, err error) { done <- err }))
+		}
+		w.GiveUp()
+		for range 4 {
+			if err := check.Receive(t, "the word", done); !errors.Is(err, ErrNotAcked) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+}
+
 // A server that goes away takes the answers with it: each publish is reported once, and later ones fail at once.
 func TestWindowOfAServerThatStops(t *testing.T) {
 	t.Parallel()

@@ -50,8 +50,13 @@ func (p *planner) tickRead() {
 	}
 	p.s.queue.after(readEvery, p.tickRead)
 	if p.reading {
-		return // a ticker drops what nobody takes
+		p.ticked = true
+		return
 	}
+	p.readAhead()
+}
+
+func (p *planner) readAhead() {
 	p.reading = true
 	now := p.s.queue.now
 	p.readOverdue(now+p.s.cfg.MarkAhead+readEvery, func() {
@@ -87,6 +92,11 @@ func (p *planner) lead() time.Duration {
 
 func (p *planner) readDone() {
 	p.reading = false
+	if p.ticked {
+		p.ticked = false
+		p.readAhead()
+		return
+	}
 	if p.nudged {
 		p.nudged = false
 		p.nudge()

@@ -26,7 +26,8 @@ type planner struct {
 	known    []string
 	owned    map[int32]*owned
 
-	reading, nudged bool
+	// A read is under way, and what waits for its end: at most one of each kind, as in the channels of the product.
+	reading, nudged, ticked bool
 	wokenUntil      time.Duration // rows up to this are to be read at once
 
 	upcoming rowHeap
@@ -81,6 +82,9 @@ func (p *planner) renew() {
 		if !p.alive {
 			return
 		}
+		if death := s.queue.now + s.nextDeath(); death < next {
+			next = death
+		}
 		again := func() { s.queue.at(next, p.renew) } // at once where it is over
 		ids := s.livingMembers()
 		if slices.Equal(ids, p.known) && n%checkShards != 0 {
@@ -104,6 +108,18 @@ func (s *sim) livingMembers() []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// nextDeath is how long it is until the first of those would be dead.
+func (s *sim) nextDeath() time.Duration {
+	var renewed []time.Time
+	now := time.Time{}.Add(s.queue.now)
+	for _, at := range s.members {
+		if at > s.queue.now-membership.TTL {
+			renewed = append(renewed, time.Time{}.Add(at))
+		}
+	}
+	return membership.NextDeath(renewed, now) + time.Duration(s.rng.Int64N(int64(membership.DeathSpread)))
 }
 
 func (p *planner) takeShards(ids []string, then func()) {
@@ -181,7 +197,7 @@ func (p *planner) loadFlights(sh *shard) {
 // watch looks at a hand-over of another after it should be in the stream, in the next round.
 func (p *planner) watch(r *row, dispatch int) {
 	s := p.s
-	at := max(r.markedAt+publishWithin+s.cfg.MarkAhead+storeSlack, s.queue.now+rollCallTime)
+	at := max(r.markedAt+publishWithin+s.cfg.MarkAhead+storeSlack, p.m.Joins+rollCallTime)
 	at = (at + watchEvery - 1) / watchEvery * watchEvery
 	s.queue.at(at, p.live(func() {
 		if p.owned[r.shard.id] == nil || !r.marked || r.sent || r.dispatch != dispatch || s.holds(r) {

@@ -24,10 +24,10 @@ const (
 	checkShards   = 10 // renewals
 	finishWithin  = time.Second
 	publishWithin = 3 * time.Second
-	watchEvery    = 500 * time.Millisecond
+	watchEvery    = 100 * time.Millisecond
 	rollCallTime  = 500 * time.Millisecond
 	storeSlack    = 250 * time.Millisecond
-	recountEvery  = 40 // rounds of the watch
+	recountEvery  = 200 // rounds of the watch
 )
 
 // Costs say how long things take. Every statement counts as one, whatever it does inside.

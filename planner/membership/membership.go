@@ -14,6 +14,23 @@ const (
 	TTL        = 3 * time.Second
 )
 
+// When a member is dead the others look for it a little later, so that the database says so too, each at a moment of its own within the spread: all heirs at once
+// would make late what they have to do beside it.
+const (
+	deathSlack  = 20 * time.Millisecond
+	DeathSpread = 300 * time.Millisecond
+)
+
+// NextDeath returns how long after now, both by database time, the first of some members will be dead unless it renews. Look
+// again then, and up to DeathSpread later.
+func NextDeath(renewed []time.Time, now time.Time) time.Duration {
+	first := TTL
+	for _, at := range renewed {
+		first = min(first, at.Add(TTL).Sub(now))
+	}
+	return max(first, 0) + deathSlack
+}
+
 // Assign spreads shards over members by rendezvous hashing: when a member comes or goes, only its own shards move. Shards of nobody belong to "".
 func Assign(members []string, shards int32) map[int32]string {
 	out := make(map[int32]string, shards)

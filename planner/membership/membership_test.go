@@ -3,6 +3,7 @@ package membership_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -66,5 +67,26 @@ func TestAssignIsBalanced(t *testing.T) {
 	}
 	if got := membership.Assign(nil, 2); got[0] != "" || got[1] != "" {
 		t.Errorf("of nobody: %v", got)
+	}
+}
+
+func TestNextDeath(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		ago  []time.Duration // when each renewed
+		want time.Duration   // when the first is dead
+	}{
+		{nil, membership.TTL}, {[]time.Duration{0}, membership.TTL}, {[]time.Duration{0, 2 * time.Second, time.Second}, time.Second},
+		{[]time.Duration{2900 * time.Millisecond}, 100 * time.Millisecond}, {[]time.Duration{0, time.Minute}, 0},
+	} {
+		renewed := make([]time.Time, len(c.ago))
+		for i, ago := range c.ago {
+			renewed[i] = now.Add(-ago)
+		}
+		// A little after it, so that the database finds it dead.
+		if got := membership.NextDeath(renewed, now) - c.want; got <= 0 || got > 100*time.Millisecond {
+			t.Errorf("%v: %s after", c.ago, got)
+		}
 	}
 }
