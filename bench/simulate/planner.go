@@ -28,7 +28,7 @@ type planner struct {
 
 	// A read is under way, and what waits for its end: at most one of each kind, as in the channels of the product.
 	reading, nudged, ticked bool
-	wokenUntil      time.Duration // rows up to this are to be read at once
+	wokenUntil              time.Duration // rows up to this are to be read at once
 
 	upcoming rowHeap
 	entries  map[*row]*entry
