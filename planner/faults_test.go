@@ -140,6 +140,26 @@ func TestPublishThatIsLost(t *testing.T) {
 	}
 }
 
+// The fault: NATS goes away between the mark of a run and its publish. That it was not published is told as soon as NATS is back.
+func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
+	t.Parallel()
+	r, l, p := linked(t, func(c *Config) { c.AckWait = time.Minute })
+	now := r.now()
+	due := now.Add(1500 * time.Millisecond)
+	tm := &r.submit(now, r.job(due, nil))[0]
+	p.readSoon(t, tm.Shard)
+	check.Await(t, "the mark", func() bool {
+		row := r.row(tm.TimerKey)
+		return row != nil && row.Step == job.StepDispatched
+	})
+	l.Cut()
+	check.Await(t, "it is too late to publish", func() bool { return !departing(p, tm) })
+	l.Heal()
+	if m := r.handedOut(20*time.Second, subjectOf(tm, 2)); m.Attempt != 1 {
+		t.Errorf("handed out again as attempt %d", m.Attempt)
+	}
+}
+
 // The fault: what a planner publishes is held up on its way, until another another has found the run without a message and handed it out again; then it is stored after
 // all. Its time to be stored is over by then, by the server's own clock, which is what executors go by; the newer hand-over is good.
 func TestPublishThatIsHeldUp(t *testing.T) {

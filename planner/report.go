@@ -12,7 +12,8 @@ import (
 	"github.com/waterclock-io/waterclock/streams"
 )
 
-// reporter tells the recorder what this planner decided. What does not get through is not tried again: the row is as it was, and is decided on anew.
+// reporter tells the recorder what this planner decided. What became of hand-overs is sent again until it is taken; other decisions that do not get through are
+// dropped: the row is as it was, and is decided on anew.
 type reporter struct {
 	p    *Planner
 	mu   sync.Mutex
@@ -20,7 +21,11 @@ type reporter struct {
 	kick chan struct{}
 }
 
-const reportMost = 500
+const (
+	reportMost  = 500                    // statuses in one message
+	reportKeep  = 10_000                 // statuses that wait to be sent again; the watch finds what is dropped
+	reportAgain = 250 * time.Millisecond // after one that was not taken
+)
 
 func newReporter(p *Planner) *reporter { return &reporter{p: p, kick: make(chan struct{}, 1)} }
 
@@ -28,6 +33,10 @@ func (r *reporter) add(s *wirev1.Status) {
 	r.mu.Lock()
 	r.wait = append(r.wait, s)
 	r.mu.Unlock()
+	r.wake()
+}
+
+func (r *reporter) wake() {
 	select {
 	case r.kick <- struct{}{}:
 	default:
@@ -61,13 +70,32 @@ func (r *reporter) send(batch []*wirev1.Status) {
 		failpoint.Here(failpoint.PlannerReporting)
 		err = r.p.window.Publish(r.p.life, streams.StatusSubject(memberToken(r.p.id)), nil, data, func(_ streams.Ack, err error) {
 			if err != nil {
-				r.p.log.Warn("report not taken; the rows are decided on again", "statuses", len(batch), "error", err)
+				r.failed(batch, err)
 			}
 		})
 		failpoint.Here(failpoint.PlannerReported)
 	}
-	if err != nil && r.p.life.Err() == nil {
-		r.p.log.Warn("report not sent; the rows are decided on again", "statuses", len(batch), "error", err)
+	if err != nil {
+		r.failed(batch, err)
+	}
+}
+
+// failed keeps what nobody else would think of for long.
+func (r *reporter) failed(batch []*wirev1.Status, err error) {
+	if r.p.life.Err() != nil {
+		return
+	}
+	r.p.log.Warn("report not taken; it is sent again, or the rows are decided on again", "statuses", len(batch), "error", err)
+	r.mu.Lock()
+	for _, s := range batch {
+		if (s.Kind == wirev1.StatusKind_STATUS_KIND_RELEASED || s.Kind == wirev1.StatusKind_STATUS_KIND_LOST) && len(r.wait) < reportKeep {
+			r.wait = append(r.wait, s)
+		}
+	}
+	again := len(r.wait) > 0
+	r.mu.Unlock()
+	if again {
+		time.AfterFunc(reportAgain, r.wake)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -34,12 +36,18 @@ func (p *Planner) onElection(stream string) {
 func (p *Planner) followRoad() {
 	tick := time.NewTicker(roadEvery)
 	defer tick.Stop()
+	back := p.cfg.Conn.StatusChanged(nats.CONNECTED)
+	defer p.cfg.Conn.RemoveStatusListener(back)
 	for n := 1; ; n++ {
 		select {
 		case <-p.life.Done():
 			return
 		case <-tick.C:
 		case <-p.elected:
+		case _, open := <-back:
+			if !open {
+				back = nil // the connection is closed for good
+			}
 		}
 		if !p.cfg.Conn.IsConnected() {
 			continue

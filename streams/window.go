@@ -55,7 +55,7 @@ type pendingPublish struct {
 	at   time.Time
 }
 
-// NewWindow opens a window. A publish without an answer after timeout is reported as ErrNotAcked.
+// NewWindow opens a window. A publish without an answer after timeout, or once its connection was lost and is back, is reported as ErrNotAcked.
 func NewWindow(nc *nats.Conn, size int, timeout time.Duration) (*Window, error) {
 	w := &Window{
 		nc:      nc,
@@ -215,15 +215,22 @@ func (w *Window) onAck(m *nats.Msg) {
 	done(m, nil)
 }
 
-// sweep reports publishes that nobody answered.
+// sweep reports publishes that nobody answered, or will: what was under way when the connection was lost is lost with it.
 func (w *Window) sweep() {
 	defer close(w.swept)
 	tick := time.NewTicker(w.timeout / 4)
 	defer tick.Stop()
+	back := w.nc.StatusChanged(nats.CONNECTED)
+	defer w.nc.RemoveStatusListener(back)
 	for {
 		select {
 		case <-w.stop:
 			return
+		case _, open := <-back:
+			if !open {
+				back = nil // the connection is closed for good
+			}
+			w.GiveUp()
 		case now := <-tick.C:
 			w.giveUp(func(p pendingPublish) bool { return now.Sub(p.at) >= w.timeout })
 		}

@@ -184,6 +184,21 @@ func TestWindowGivesUp(t *testing.T) {
 	}
 }
 
+func TestWindowGivesUpWhenTheConnectionIsBack(t *testing.T) {
+	t.Parallel()
+	r := newRigByURL(t)
+	w := r.window(4, time.Hour)
+	heard := make(chan struct{}, 1)
+	r.subscribe(r.nc, "silent", func(*nats.Msg) { heard <- struct{}{} })
+	done := make(chan error, 1)
+	check.OK(t, w.Publish(t.Context(), "silent", nil, nil, func(_ Ack, err error) { done <- err }))
+	check.Receive(t, "the message", heard)
+	check.OK(t, r.nc.ForceReconnect())
+	if err := check.Receive(t, "the word", done); !errors.Is(err, ErrNotAcked) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A server that goes away takes the answers with it: each publish is reported once, and later ones fail at once.
 func TestWindowOfAServerThatStops(t *testing.T) {
 	t.Parallel()

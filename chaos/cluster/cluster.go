@@ -40,6 +40,9 @@ type Options struct {
 	// Dir is where logs and data go; it exists. Data is removed at the end, logs stay.
 	Dir string
 
+	// Nodes is how many NATS servers there are, each with a copy of every stream: 3, or 1.
+	Nodes int
+
 	AckWait, Heartbeat, Margin time.Duration // 3s, 500ms, 1s
 	DrainGrace                 time.Duration // 3s
 	Slots                      int           // 12
@@ -57,6 +60,9 @@ func (o Options) withDefaults() Options {
 	def(&o.DrainGrace, 3*time.Second)
 	if o.Slots == 0 {
 		o.Slots = 12
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
 	}
 	return o
 }

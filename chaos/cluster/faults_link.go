@@ -37,6 +37,9 @@ func (c *Cluster) linkFaults() []fault.Fault {
 		}
 	}
 	for i, n := range c.nats.nodes {
+		if len(c.nats.nodes) == 1 {
+			break // it has no routes
+		}
 		f := newFault("cut routes of one nats node", fault.Link, n.target, func(ctx context.Context, rng *rand.Rand) error {
 			if err := onLinks(ctx, c.nats.links(i), fault.Between(rng, 500*time.Millisecond, 8*time.Second), (*proxy.Proxy).Cut); err != nil {
 				return err

@@ -78,7 +78,7 @@ func (n *node) replace(ctx context.Context, away time.Duration, data func() erro
 
 // killNATS kills all nodes, one right after the other, so that which of them has the last word is left to chance.
 func (c *Cluster) killNATS(ctx context.Context, rng *rand.Rand) error {
-	order := rng.Perm(nodeCount)
+	order := rng.Perm(len(c.nats.nodes))
 	for _, i := range order {
 		if err := c.nats.nodes[i].Kill(); err != nil {
 			return err

@@ -21,18 +21,17 @@ import (
 )
 
 const (
-	nodeCount = 3
 	// currentLimit is how long the nodes may take to agree after a fault; elections take up to 9 s each, and several may follow each other.
 	currentLimit = 90 * time.Second
 	askLimit     = 3 * time.Second
 )
 
-// natsCluster is the three NATS servers, the links between them, and a connection to them that no fault cuts.
+// natsCluster is the NATS servers, the links between them, and a connection to them that no fault cuts.
 type natsCluster struct {
 	turn  turn // faults that hit nodes, or streams as a whole
 	nodes []*node
 	// routes[i][j] is the link by which node i reaches node j; nil where i is j.
-	routes [nodeCount][nodeCount]*proxy.Proxy
+	routes [][]*proxy.Proxy
 	admin  *nats.Conn
 	js     jetstream.JetStream
 	http   *http.Client
@@ -48,7 +47,7 @@ type node struct {
 // newNATS makes the servers and writes their configuration; it starts none.
 func newNATS(o Options, client *http.Client) (*natsCluster, error) {
 	n := &natsCluster{turn: newTurn(), http: client}
-	for i := range nodeCount {
+	for i := range o.Nodes {
 		m, err := n.newNode(o, fmt.Sprintf("nats-%d", i+1))
 		if err != nil {
 			return nil, errors.Join(err, n.close())
@@ -56,6 +55,7 @@ func newNATS(o Options, client *http.Client) (*natsCluster, error) {
 		n.nodes = append(n.nodes, m)
 	}
 	for i, from := range n.nodes {
+		n.routes = append(n.routes, make([]*proxy.Proxy, len(n.nodes)))
 		var routes []string
 		for j, to := range n.nodes {
 			if i == j {
@@ -105,10 +105,10 @@ func (n *natsCluster) newNode(o Options, name string) (*node, error) {
 	return m, err
 }
 
-// configuration is the node's. Nobody learns an address that goes past a proxy: clients are told none, and what other nodes are told is taken by nobody, so that a
+// configuration is the node's; one that is alone is no cluster. Nobody learns an address that goes past a proxy: clients are told none, and what other nodes are told is taken by nobody, so that a
 // pair of nodes meets only where one of them has been given the link to the other.
 func (n *node) configuration(i int, routes []string) string {
-	return fmt.Sprintf(`server_name: %q
+	alone := fmt.Sprintf(`server_name: %q
 listen: %q
 http: %q
 jetstream {
@@ -117,7 +117,11 @@ jetstream {
   max_file_store: 16GB
   max_memory_store: 64MB
 }
-cluster {
+`, n.Name(), n.client, n.monitor, n.store)
+	if len(routes) == 0 {
+		return alone
+	}
+	return alone + fmt.Sprintf(`cluster {
   name: "chaos"
   listen: %q
   no_advertise: true
@@ -125,7 +129,7 @@ cluster {
   pool_size: 1
   routes: ["%s"]
 }
-`, n.Name(), n.client, n.monitor, n.store, n.route, i+1, strings.Join(routes, `", "`))
+`, n.route, i+1, strings.Join(routes, `", "`))
 }
 
 func (n *natsCluster) urls() string {
@@ -172,6 +176,9 @@ func (n *natsCluster) current(ctx context.Context) error {
 	list := n.js.ListStreams(ctx)
 	for s := range list.Info() {
 		count++
+		if len(n.nodes) == 1 {
+			continue
+		}
 		if s.Cluster == nil || s.Cluster.Leader == "" {
 			return fmt.Errorf("stream %s has no leader", s.Config.Name)
 		}
@@ -195,6 +202,9 @@ func (n *natsCluster) current(ctx context.Context) error {
 
 // met is nil where the nodes have a leader that has heard of each of them; before, it finds no place for a stream.
 func (n *natsCluster) met(ctx context.Context) error {
+	if len(n.nodes) == 1 {
+		return nil // it leads itself
+	}
 	for _, m := range n.nodes {
 		var info server.JSInfo
 		if err := getJSON(ctx, n.http, "http://"+m.monitor+"/jsz", &info); err != nil {
@@ -206,7 +216,7 @@ func (n *natsCluster) met(ctx context.Context) error {
 		if info.Meta.Leader != m.Name() {
 			continue
 		}
-		if others := len(info.Meta.Replicas); others != nodeCount-1 {
+		if others := len(info.Meta.Replicas); others != len(n.nodes)-1 {
 			return fmt.Errorf("the leader, %s, has met %d others", m.Name(), others)
 		}
 		for _, r := range info.Meta.Replicas {

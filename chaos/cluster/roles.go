@@ -95,7 +95,7 @@ func (c *Cluster) newMember(role, name string, sql bool) (_ *member, err error) 
 	}
 	o := c.o
 	args := []string{
-		role, "--http.listen", address, "--nats.url", strings.Join(urls, ","), "--nats.replicas", "3", "--nats.max_bytes", "64MiB",
+		role, "--http.listen", address, "--nats.url", strings.Join(urls, ","), "--nats.replicas", strconv.Itoa(o.Nodes), "--nats.max_bytes", "64MiB",
 		"--blob.url", "file://" + filepath.ToSlash(c.BlobDir()), "--data.dir", filepath.Join(o.Dir, name),
 		"--lease.ack_wait", o.AckWait.String(), "--lease.heartbeat", o.Heartbeat.String(), "--lease.margin", o.Margin.String(),
 		"--startup.timeout", process.UpLimit.String(),

@@ -26,7 +26,7 @@ func newDeployment(o Options) (*deployment, error) {
 		return nil, fmt.Errorf("log of the faults: %w", err)
 	}
 	return &deployment{log: log, o: cluster.Options{
-		Waterclock: o.Binary, Old: o.Old, NATSServer: o.NATSServer, Child: o.Child, Dir: o.Dir, AckWait: o.Lease, Heartbeat: o.Lease * 3 / 10, Margin: o.Lease / 5,
+		Waterclock: o.Binary, Old: o.Old, NATSServer: o.NATSServer, Child: o.Child, Dir: o.Dir, Nodes: o.Nodes, AckWait: o.Lease, Heartbeat: o.Lease * 3 / 10, Margin: o.Lease / 5,
 	}}, nil
 }
 

@@ -44,6 +44,8 @@ type Options struct {
 	Seed  uint64
 	// Store is sqlite (the single host) or postgres (the cluster).
 	Store string
+	// Nodes is how many NATS servers a cluster has; 0: 3.
+	Nodes int
 	// Lease is the AckWait of executors; 0: 3 s, so that a minute has room for many losses.
 	Lease time.Duration
 	// For is how long load and faults go on.

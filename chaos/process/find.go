@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -88,20 +90,33 @@ func Descendants(pid int) []int {
 }
 
 // FreeAddress finds an address of 127.0.0.1 that nobody listens on. Its port is below those that the kernel gives to outgoing connections, so none of them takes it
-// while the process is down.
+// while the process is down. No address is handed out twice.
 func FreeAddress() (string, error) {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.next == 0 {
+		ports.next = lowestPort + rand.IntN(portCount)
+	}
 	var last error
-	for range 100 {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
-		if err != nil {
-			return "", fmt.Errorf("find a free port: %w", err)
-		}
-		port := 10_000 + l.Addr().(*net.TCPAddr).Port%20_000
-		_ = l.Close() // nothing was sent
+	for range portCount {
+		port := ports.next
+		ports.next = lowestPort + (port+1-lowestPort)%portCount
 		address := fmt.Sprintf("127.0.0.1:%d", port)
+		var l net.Listener
 		if l, last = net.Listen("tcp4", address); last == nil {
 			return address, l.Close()
 		}
 	}
 	return "", fmt.Errorf("find a free port: %w", last)
+}
+
+// The ports that are handed out, below those that a system gives to connections; ports remembers which comes next, as what is handed out may not be listened on yet.
+const (
+	lowestPort = 10_000
+	portCount  = 20_000
+)
+
+var ports struct {
+	sync.Mutex
+	next int
 }

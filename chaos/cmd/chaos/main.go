@@ -59,6 +59,7 @@ func parse() (*asked, error) {
 	flag.StringVar(&a.old, "old", "", "an older waterclock `file`, for rolling deploys")
 	flag.BoolVar(&a.keep, "keep", false, "keep the artefacts of a run that passed too")
 	flag.StringVar(&a.measure, "measure", "", "bring these `kinds` of faults alone, one by one, and tell how long it takes until work goes on")
+	flag.IntVar(&a.Nodes, "nats", 3, "with -measure and -store postgres: how many NATS servers there are, 3 or 1")
 	flag.IntVar(&a.times, "times", 5, "with -measure: how often each is brought")
 	flag.DurationVar(&a.outage, "outage", 0, "take SQL away for so long, alone, and tell what becomes of runs and submits")
 	flag.Parse()
@@ -73,6 +74,9 @@ func parse() (*asked, error) {
 		default:
 			return nil, fmt.Errorf("-without: given %q, allowed: cancel, pause, update, delete", kind)
 		}
+	}
+	if a.Nodes != 3 && (a.Nodes != 1 || a.measure == "") {
+		return nil, fmt.Errorf("-nats: given %d, allowed: 3, and 1 with -measure", a.Nodes)
 	}
 	if flag.NArg() > 0 || a.Most < 0 || a.times < 1 || a.For < time.Second || a.Lease < 2*time.Second {
 		return nil, errors.New("no arguments beside flags are taken; -most is 0 or more, -times 1 or more, -for 1s or more, -lease 2s or more")
