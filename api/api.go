@@ -25,6 +25,7 @@ import (
 	"github.com/waterclock-io/waterclock/api/page"
 	"github.com/waterclock-io/waterclock/api/rpcerr"
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/internal/gather"
 	"github.com/waterclock-io/waterclock/proto/waterclock/v1/waterclockv1connect"
 	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
 	"github.com/waterclock-io/waterclock/store"
@@ -120,9 +121,10 @@ const (
 // service implements both services.
 type service struct {
 	Deps
-	errs    *rpcerr.Table
-	tokens  *page.Sealer
-	streams chan struct{}
+	errs      *rpcerr.Table
+	tokens    *page.Sealer
+	streams   chan struct{}
+	standings *gather.Gatherer[store.JobRef, *standing]
 }
 
 // NewErrors returns the table that maps errors of every way in to what callers see.
@@ -150,7 +152,7 @@ func newHandler(d Deps, forBody time.Duration) (http.Handler, error) {
 	if err := policed(); err != nil {
 		return nil, err
 	}
-	s := &service{Deps: d, errs: NewErrors(), tokens: page.NewSealer(d.ClusterKey), streams: make(chan struct{}, maxStreams)}
+	s := &service{Deps: d, errs: NewErrors(), tokens: page.NewSealer(d.ClusterKey), streams: make(chan struct{}, maxStreams), standings: newStandings(d.Store)}
 	options := []connect.HandlerOption{
 		connect.WithInterceptors(&interceptor{s}),
 		connect.WithReadMaxBytes(MaxRequest),

@@ -121,7 +121,7 @@ func (s *service) TriggerJob(ctx context.Context, req *connect.Request[watercloc
 			return connect.NewResponse(&waterclockv1.TriggerJobResponse{Run: s.view().Live(&c.timers[i])}), nil
 		}
 	}
-	found, err := s.findRun(ctx, c.job, run(c.job))
+	found, err := s.findRun(ctx, c.job.ID, run(c.job))
 	if err != nil {
 		return nil, err
 	}

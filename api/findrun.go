@@ -53,32 +53,27 @@ func (s *service) currentRun(ctx context.Context, j *job.Job, timers []store.Tim
 // findTries is how often a run is looked for that moves from the live rows to history, or back to the live rows, between two reads.
 const findTries = 3
 
-// findRun returns a run of a job with its attempts; for the zero id the current one. store.ErrNotFound.
-func (s *service) findRun(ctx context.Context, j *job.Job, id uuid.UUID) (*foundRun, error) {
+// findRun returns a run of a job of the caller's with its attempts; for the zero id the current one. store.ErrNotFound.
+func (s *service) findRun(ctx context.Context, jobID, id uuid.UUID) (*foundRun, error) {
 	for range findTries {
-		timers, err := s.timers(ctx, j)
+		st, err := s.standing(ctx, jobID)
 		if err != nil {
 			return nil, err
 		}
 		f := &foundRun{id: id}
-		for i := range timers {
-			if id == uuid.Nil || timers[i].RunID == id {
-				f.id, f.live = timers[i].RunID, &timers[i]
+		for i := range st.timers {
+			if id == uuid.Nil || st.timers[i].RunID == id {
+				f.id, f.live = st.timers[i].RunID, &st.timers[i]
 				break
 			}
 		}
 		if f.id == uuid.Nil {
-			last, err := s.Store.LastRuns(ctx, []uuid.UUID{j.ID})
-			if err != nil {
-				return nil, err
+			if st.last == nil {
+				return nil, fmt.Errorf("job %s has had no run: %w", jobID, store.ErrNotFound)
 			}
-			r, ok := last[j.ID]
-			if !ok {
-				return nil, fmt.Errorf("job %s has had no run: %w", j.ID, store.ErrNotFound)
-			}
-			f.id = r.RunID
+			f.id = st.last.RunID
 		}
-		if f.rows, err = s.Store.RunAttempts(ctx, j.ID, f.id); err != nil {
+		if f.rows, err = s.attempts(ctx, st, f); err != nil {
 			return nil, err
 		}
 		n := len(f.rows)
@@ -91,11 +86,22 @@ func (s *service) findRun(ctx context.Context, j *job.Job, id uuid.UUID) (*found
 			s.addProgress(ctx, f)
 			return f, nil
 		case n == 0:
-			f.shown, err = s.skippedRun(ctx, j, f.id)
+			f.shown, err = s.skippedRun(ctx, st.job, f.id)
 			return f, err
 		}
 	}
-	return nil, fmt.Errorf("run %s of job %s: %w", id, j.ID, store.ErrNotFound)
+	return nil, fmt.Errorf("run %s of job %s: %w", id, jobID, store.ErrNotFound)
+}
+
+// attempts returns the history rows of a run. SQL is asked only where there may be more than what is known: history keeps one row for each attempt that ended.
+func (s *service) attempts(ctx context.Context, st *standing, f *foundRun) ([]store.RunRow, error) {
+	switch {
+	case f.live != nil && f.live.Attempt == 1:
+		return nil, nil
+	case st.last != nil && st.last.RunID == f.id && st.last.Attempt == 1:
+		return []store.RunRow{*st.last}, nil
+	}
+	return s.Store.RunAttempts(ctx, st.job.ID, f.id)
 }
 
 // skipsSearched is how far back a skipped run is looked for by its id: skips are kept by their time.

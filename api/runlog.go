@@ -55,7 +55,7 @@ func (s *service) runWithLog(ctx context.Context, m *waterclockv1.ReadRunLogRequ
 		return nil, err
 	}
 	if r, ok := last[f.live.JobID]; ok {
-		return s.runByID(ctx, r.JobID, r.RunID)
+		return s.findRun(ctx, r.JobID, r.RunID)
 	}
 	return f, nil
 }

@@ -62,15 +62,7 @@ type runRequest interface {
 
 // runOf finds the run that a request of the caller names.
 func (s *service) runOf(ctx context.Context, m runRequest) (*foundRun, error) {
-	return s.runByID(ctx, convert.ID(m.GetJobId()), convert.ID(m.GetRunId()))
-}
-
-func (s *service) runByID(ctx context.Context, jobID, runID uuid.UUID) (*foundRun, error) {
-	j, err := s.Store.Job(ctx, callerOf(ctx).Namespace, jobID)
-	if err != nil {
-		return nil, err
-	}
-	return s.findRun(ctx, j, runID)
+	return s.findRun(ctx, convert.ID(m.GetJobId()), convert.ID(m.GetRunId()))
 }
 
 // CancelRun implements waterclockv1connect.RunServiceHandler.
@@ -81,7 +73,7 @@ func (s *service) CancelRun(ctx context.Context, req *connect.Request[waterclock
 	})
 	if errors.Is(err, store.ErrNotFound) && run != uuid.Nil {
 		// One that has ended stays as it is, and is shown.
-		f, err := s.runByID(ctx, id, run)
+		f, err := s.findRun(ctx, id, run)
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,7 @@ func (s *service) WatchRun(
 	var sent *waterclockv1.Run
 	jobID, runID := convert.ID(req.Msg.GetJobId()), f.id
 	for {
-		if f, err = s.runByID(ctx, jobID, runID); err != nil {
+		if f, err = s.findRun(ctx, jobID, runID); err != nil {
 			return err
 		}
 		if !proto.Equal(f.shown, sent) {

@@ -214,6 +214,8 @@ type Change struct {
 type Jobs interface {
 	// Job returns a job with its payload. ErrNotFound also where it belongs to another namespace.
 	Job(ctx context.Context, namespace string, id uuid.UUID) (*job.Job, error)
+	// JobsByID returns jobs without their payloads. One that is not there, or belongs to another namespace than asked for, is left out.
+	JobsByID(ctx context.Context, refs []JobRef) (map[JobRef]*job.Job, error)
 	// JobNamespace returns the namespace that a job belongs to, for roles that serve all of them. ErrNotFound.
 	JobNamespace(ctx context.Context, id uuid.UUID) (string, error)
 	// ListJobs returns a page of jobs without payloads, newest first.
@@ -251,6 +253,12 @@ type History interface {
 	ListFailures(ctx context.Context, namespace string, before RunPosition, limit int) ([]RunRow, error)
 	// ListSkips returns the skips of a job, newest nominal time first, before the given time (zero: all).
 	ListSkips(ctx context.Context, jobID uuid.UUID, before time.Time, limit int) ([]SkipRow, error)
+}
+
+// JobRef names a job and the namespace that it is asked for in.
+type JobRef struct {
+	Namespace string
+	ID        uuid.UUID
 }
 
 // RunPosition is a place in a list of runs; the zero value is its beginning.

@@ -16,6 +16,8 @@ var (
 	// The namespace is no plain column there, so that no plan goes through all jobs of it.
 	readJob = "SELECT " + jobColumns + ", p.body FROM jobs AS j LEFT JOIN payloads AS p ON p.job_id = ANY (ARRAY[j.job_id]) WHERE j.job_id = $1 AND j.namespace || '' = $2"
 	lockJob = readJob + " FOR UPDATE OF j"
+
+	readJobs = "SELECT " + jobColumns + " FROM jobs AS j WHERE j.job_id = ANY ($1::uuid[])"
 )
 
 // Job implements store.Jobs.
@@ -25,6 +27,28 @@ func (s *Store) Job(ctx context.Context, namespace string, id uuid.UUID) (*job.J
 		return nil, err
 	}
 	return only(found, id)
+}
+
+// JobsByID implements store.Jobs.
+func (s *Store) JobsByID(ctx context.Context, refs []store.JobRef) (map[store.JobRef]*job.Job, error) {
+	all := make(map[store.JobRef]*job.Job, len(refs))
+	if len(refs) == 0 {
+		return all, nil
+	}
+	ids := make([]uuid.UUID, len(refs))
+	for i, r := range refs {
+		ids[i] = r.ID
+	}
+	var found []*job.Job
+	if err := s.read(ctx, s.hot, collect(&found, scanJob, readJobs, uuids(ids))); err != nil {
+		return nil, err
+	}
+	for _, j := range found {
+		if r := (store.JobRef{Namespace: j.Namespace, ID: j.ID}); slices.Contains(refs, r) {
+			all[r] = j
+		}
+	}
+	return all, nil
 }
 
 // JobNamespace implements store.Jobs.

@@ -24,7 +24,7 @@ var planned = []struct{ name, text, index string }{
 	{"lock timers", lockTimers, "timers_pkey"}, {"set timers", setTimers, "timers_pkey"}, {"delete timers", deleteTimers, "timers_pkey"},
 	{"listed timers", listedTimers, "timers_listed"}, {"live by key", liveProbed, "timers_pkey"}, {"live listed", liveListed, "timers_listed"},
 	{"lock rows", lockRows, "timers_pkey"}, {"start", startRows, "timers_pkey"}, {"follow", followRows, "timers_pkey"}, {"end", endRows, "timers_pkey"},
-	{"lock jobs", lockJobs, "jobs_pkey"}, {"set jobs", setJobs, "jobs_pkey"}, {"read job", readJob, "jobs_pkey"}, {"broken series", brokenSeries, "jobs_sweep"},
+	{"lock jobs", lockJobs, "jobs_pkey"}, {"set jobs", setJobs, "jobs_pkey"}, {"read job", readJob, "jobs_pkey"}, {"read jobs", readJobs, "jobs_pkey"}, {"broken series", brokenSeries, "jobs_sweep"},
 	{"last runs", lastRuns, "runs_pkey"}, {"list runs", listRuns, "runs_pkey"}, {"list failures", listFailures, "runs_failed"},
 	{"attempts", runAttempts, "runs_pkey"}, {"list skips", listSkips, "skips_pkey"}, {"old runs", oldRuns, "runs_ended"}, {"old skips", oldSkips, "skips_at"},
 	{"old jobs", oldJobs, "jobs_pkey"}, {"lock old jobs", lockOldJobs, "jobs_pkey"}, {"delete runs", deleteRuns, "runs_pkey"},

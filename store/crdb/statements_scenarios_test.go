@@ -101,14 +101,17 @@ var scenarios = []scenario{
 		{"update", "ChangeJob", func(w *world) { w.change(w.reorders) }},
 	}},
 	{name: "Reads of a run that goes on", prepare: (*world).startOne, steps: []step{
-		{"GetRun", "Job, Timers, RunAttempts", (*world).getRun},
+		{"GetRun", "JobsByID, Timers", (*world).getRun},
 		{"GetJob", "Job, Timers", (*world).getJob},
 	}},
 	{name: "Reads of a run that has ended", prepare: func(w *world) {
 		w.startOne()
 		w.record(w.succeeds, store.ReportEnd)
 	}, steps: []step{
-		{"GetRun", "Job, Timers, RunAttempts", (*world).getRun},
+		{"GetRun", "JobsByID, Timers, LastRuns", func(w *world) {
+			w.getRun()
+			w.got(w.s.LastRuns(w.t.Context(), []uuid.UUID{w.jobs[0].ID}))
+		}},
 		{"GetJob", "Job, Timers, LastRuns", func(w *world) {
 			w.getJob()
 			w.got(w.s.LastRuns(w.t.Context(), []uuid.UUID{w.jobs[0].ID}))

@@ -211,8 +211,11 @@ func (w *world) startOne() {
 
 // getRun, getJob and list are the reads of api.
 func (w *world) getRun() {
-	w.getJob()
-	w.got(w.s.RunAttempts(w.t.Context(), w.jobs[0].ID, w.timers[0].RunID))
+	w.t.Helper()
+	ref := store.JobRef{Namespace: namespace, ID: w.jobs[0].ID}
+	jobs, err := w.s.JobsByID(w.t.Context(), []store.JobRef{ref})
+	w.got(nil, err)
+	w.got(w.s.Timers(w.t.Context(), []*job.Job{jobs[ref]}))
 }
 
 func (w *world) getJob() {

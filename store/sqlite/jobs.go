@@ -32,6 +32,27 @@ func (c *conn) jobOf(namespace string, id uuid.UUID) (*job.Job, error) {
 	return j, nil
 }
 
+// JobsByID implements store.Jobs.
+func (s *Store) JobsByID(ctx context.Context, refs []store.JobRef) (map[store.JobRef]*job.Job, error) {
+	all := make(map[store.JobRef]*job.Job, len(refs))
+	err := s.read(ctx, func(c *conn) error {
+		for _, r := range refs {
+			j, err := c.job(r.ID)
+			if err != nil {
+				return err
+			}
+			if j != nil && j.Namespace == r.Namespace {
+				all[r] = j
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
 func jobNotFound(id uuid.UUID) error { return fmt.Errorf("job %s: %w", id, store.ErrNotFound) }
 
 // JobNamespace implements store.Jobs.

@@ -31,7 +31,7 @@ func LockFolder(dir string) (*FolderLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
-	if err := flock(f); err != nil {
+	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s is locked by process %s: %w", dir, holder(f), store.ErrHeld)
@@ -51,13 +51,14 @@ func LockFolder(dir string) (*FolderLock, error) {
 
 // Unlock lets go of the folder. It may be called more than once.
 func (l *FolderLock) Unlock() error {
-	l.once.Do(func() { l.err = l.file.Close() })
+	// Said, and not left to the close: a process that this one is about to start has the file too, until it begins its own program.
+	l.once.Do(func() { l.err = errors.Join(flock(l.file, syscall.LOCK_UN), l.file.Close()) })
 	return l.err
 }
 
-func flock(f *os.File) error {
+func flock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

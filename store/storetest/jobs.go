@@ -22,6 +22,22 @@ func testJobs(t *testing.T, g *group) {
 			}
 		}
 	})
+	g.run(t, "many by their ids", func(t *testing.T, b *bundle) {
+		jobs := b.listed(t, 3)
+		refs := []store.JobRef{{Namespace: b.ns, ID: uuid.New()}, {Namespace: "another", ID: jobs[0].ID}}
+		want := map[store.JobRef]*job.Job{}
+		for _, j := range jobs {
+			r := store.JobRef{Namespace: b.ns, ID: j.ID}
+			j.Payload = nil
+			refs, want[r] = append(refs, r), j
+		}
+		got, err := b.JobsByID(t.Context(), append(refs, refs[2])) // one of them twice
+		check(t, err)
+		same(t, "jobs", want, got)
+		none, err := b.JobsByID(t.Context(), nil)
+		check(t, err)
+		same(t, "jobs of no ids", map[store.JobRef]*job.Job{}, none)
+	})
 	g.run(t, "the namespace of a job", func(t *testing.T, b *bundle) {
 		j, gone := b.once(b.base), b.once(b.base)
 		gone.State = job.Deleted
