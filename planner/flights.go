@@ -2,6 +2,7 @@ package planner
 
 import (
 	"container/heap"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,6 +74,14 @@ func (f *flights) due(now time.Time, n int, later time.Time) []*flight {
 		out = append(out, fl)
 	}
 	return out
+}
+
+// next returns how long it is until the first is due to be looked at.
+func (f *flights) next(now time.Time) time.Duration {
+	if len(f.order) == 0 {
+		return math.MaxInt64
+	}
+	return f.order[0].check.Sub(now)
 }
 
 func (f *flights) dropShard(shard int32) {

@@ -291,6 +291,7 @@ func (p *Planner) publish(d *departure, now time.Time) {
 func (p *Planner) unconfirmed(t *store.Timer, publishBy time.Time) {
 	if fl := p.flights.byRun[t.RunID]; fl != nil && fl.timer.Dispatch == t.Dispatch {
 		p.flights.postpone(fl, time.Now().Add(p.road.Load().until(publishBy)))
+		p.lookSoon()
 	}
 }
 

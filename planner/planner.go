@@ -101,6 +101,7 @@ type Planner struct {
 	road      atomic.Pointer[road]
 
 	elected   chan struct{} // a stream has a new leader
+	doubtful  chan struct{} // a look at a hand-over was put forward
 	looking   atomic.Pointer[context.CancelFunc]
 	started   atomic.Bool
 	startedAt time.Time
@@ -163,7 +164,7 @@ func New(cfg Config) (*Planner, error) {
 	return &Planner{
 		cfg: cfg, id: id, log: log, js: js, clock: dbclock.New(cfg.Store, log), notify: streams.NewNotifier(cfg.Conn, log),
 		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
-		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), life: life, end: end,
+		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), doubtful: make(chan struct{}, 1), life: life, end: end,
 	}, nil
 }
 

@@ -233,6 +233,7 @@ func (p *Planner) lookAfter(rows []store.Timer) {
 		}
 		p.flights.add(&flight{timer: t, lane: l, generation: t.Generation, check: check})
 	}
+	p.lookSoon()
 }
 
 // checkpoint stores from where a new owner has to read.

@@ -17,12 +17,14 @@ import (
 )
 
 const (
+	// A round of looks comes each watchEvery while there is something to look at, else each watchIdle.
 	watchEvery   = 100 * time.Millisecond
+	watchIdle    = 500 * time.Millisecond
 	watchMost    = 100                    // looks per round
-	measureEvery = 50                     // rounds between two measurements of the lanes
-	recountEvery = 200                    // rounds between two looks for hand-overs that this planner does not know
 	watchLooks   = 40                     // of them, how many may ask JetStream for a message
 	watchAtOnce  = 16                     // of these, how many ask at a time
+	measureEvery = 5 * time.Second        // of the lanes
+	recountEvery = 20 * time.Second       // of hand-overs that this planner does not know
 	lookAgain    = 500 * time.Millisecond // after a look that could not be made
 	applyAgain   = 100 * time.Millisecond // after STATUS was found not to be applied so far for the first time
 	applyLater   = time.Second            // and after that
@@ -118,32 +120,60 @@ func (p *Planner) forgetWithdrawn() {
 
 // watch looks at hand-overs that nobody has spoken of for too long.
 func (p *Planner) watch() {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
+	measure := time.NewTicker(measureEvery)
+	defer measure.Stop()
+	recount := time.NewTicker(recountEvery)
+	defer recount.Stop()
+	look := time.NewTimer(watchIdle)
+	defer look.Stop()
+	lookAt := time.Now().Add(watchIdle)
 	var counting atomic.Bool
-	for n := 0; ; n++ {
+	for {
 		select {
 		case <-p.life.Done():
 			return
-		case <-tick.C:
-		}
-		if n%measureEvery == 0 {
+		case <-measure.C:
 			p.do(p.measure)
 			p.do(p.forgetWithdrawn)
+			continue
+		case <-recount.C:
+			if !counting.Swap(true) {
+				go func() {
+					defer counting.Store(false)
+					p.recount()
+				}()
+			}
+			continue
+		case <-p.doubtful:
+			if p.nextLook() >= time.Until(lookAt) {
+				continue
+			}
+		case <-look.C:
+			flights, ok := ask(p, func() []*flight {
+				now := time.Now()
+				return p.flights.due(now, watchMost, now.Add(p.cfg.AckWait))
+			})
+			if ok && len(flights) > 0 {
+				p.lookAt(flights)
+			}
 		}
-		if n%recountEvery == recountEvery-1 && !counting.Swap(true) {
-			go func() {
-				defer counting.Store(false)
-				p.recount()
-			}()
-		}
-		flights, ok := ask(p, func() []*flight {
-			now := time.Now()
-			return p.flights.due(now, watchMost, now.Add(p.cfg.AckWait))
-		})
-		if ok && len(flights) > 0 {
-			p.lookAt(flights)
-		}
+		next := p.nextLook()
+		look.Reset(next)
+		lookAt = time.Now().Add(next)
+	}
+}
+
+// nextLook returns how long it is until the next round of looks.
+func (p *Planner) nextLook() time.Duration {
+	next, _ := ask(p, func() time.Duration { return p.flights.next(time.Now()) })
+	return min(max(next, watchEvery), watchIdle)
+}
+
+// lookSoon tells the watch that a look was put forward.
+func (p *Planner) lookSoon() {
+	select {
+	case p.doubtful <- struct{}{}:
+	default:
 	}
 }
 

@@ -53,7 +53,7 @@ func (p *planner) start() {
 	p.s.happened(joined, p)
 	p.renew()
 	p.s.queue.after(readEvery, p.tickRead)
-	p.s.queue.after(watchEvery*recountEvery, p.recount)
+	p.s.queue.after(recountEvery, p.recount)
 }
 
 // if alive: what a dead process was about to do does not happen.
@@ -233,7 +233,7 @@ func (p *planner) recount() {
 	for _, id := range slices.Sorted(maps.Keys(p.owned)) {
 		p.loadFlights(p.owned[id].shard)
 	}
-	p.s.queue.after(watchEvery*recountEvery, p.recount)
+	p.s.queue.after(recountEvery, p.recount)
 }
 
 // end stops or kills the process.

@@ -27,7 +27,7 @@ const (
 	watchEvery    = 100 * time.Millisecond
 	rollCallTime  = 500 * time.Millisecond
 	storeSlack    = 250 * time.Millisecond
-	recountEvery  = 200 // rounds of the watch
+	recountEvery  = 20 * time.Second
 )
 
 // Costs say how long things take. Every statement counts as one, whatever it does inside.
