@@ -1,7 +1,10 @@
 package planner
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,7 +146,8 @@ func TestPublishThatIsLost(t *testing.T) {
 // The fault: NATS goes away between the mark of a run and its publish. That it was not published is told as soon as NATS is back.
 func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
 	t.Parallel()
-	r, l, p := linked(t, func(c *Config) { c.AckWait = time.Minute })
+	var said said
+	r, l, p := linked(t, func(c *Config) { c.AckWait, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&said, nil)) })
 	now := r.now()
 	due := now.Add(1500 * time.Millisecond)
 	tm := &r.submit(now, r.job(due, nil))[0]
@@ -153,11 +157,32 @@ func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
 		return row != nil && row.Step == job.StepDispatched
 	})
 	l.Cut()
-	check.Await(t, "it is too late to publish", func() bool { return !departing(p, tm) })
+	check.Await(t, "it is too late to publish, which is told again", func() bool { return !departing(p, tm) && said.count("report not taken") > 1 })
 	l.Heal()
 	if m := r.handedOut(20*time.Second, subjectOf(tm, 2)); m.Attempt != 1 {
 		t.Errorf("handed out again as attempt %d", m.Attempt)
 	}
+	if n := said.count("report not taken"); n > 200 {
+		t.Errorf("the report was sent %d times", n)
+	}
+}
+
+// said is a log that is counted.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p) //nolint:wrapcheck // never fails
+}
+
+func (s *said) count(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return bytes.Count(s.text.Bytes(), []byte(what))
 }
 
 // The fault: what a planner publishes is held up on its way, until another another has found the run without a message and handed it out again; then it is stored after

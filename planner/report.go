@@ -18,6 +18,7 @@ type reporter struct {
 	p    *Planner
 	mu   sync.Mutex
 	wait []*wirev1.Status
+	back []*wirev1.Status // to be sent again a little later
 	kick chan struct{}
 }
 
@@ -88,15 +89,22 @@ func (r *reporter) failed(batch []*wirev1.Status, err error) {
 	r.p.log.Warn("report not taken; it is sent again, or the rows are decided on again", "statuses", len(batch), "error", err)
 	r.mu.Lock()
 	for _, s := range batch {
-		if (s.Kind == wirev1.StatusKind_STATUS_KIND_RELEASED || s.Kind == wirev1.StatusKind_STATUS_KIND_LOST) && len(r.wait) < reportKeep {
-			r.wait = append(r.wait, s)
+		if (s.Kind == wirev1.StatusKind_STATUS_KIND_RELEASED || s.Kind == wirev1.StatusKind_STATUS_KIND_LOST) && len(r.back) < reportKeep {
+			if len(r.back) == 0 {
+				time.AfterFunc(reportAgain, r.again)
+			}
+			r.back = append(r.back, s)
 		}
 	}
-	again := len(r.wait) > 0
 	r.mu.Unlock()
-	if again {
-		time.AfterFunc(reportAgain, r.wake)
-	}
+}
+
+// again sends what was not taken.
+func (r *reporter) again() {
+	r.mu.Lock()
+	r.wait, r.back = append(r.wait, r.back...), nil
+	r.mu.Unlock()
+	r.wake()
 }
 
 // memberToken makes a member id fit for a subject: host names may hold dots.

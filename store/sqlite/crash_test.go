@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/job/schedule"
 	"github.com/waterclock-io/waterclock/store"
@@ -131,6 +133,26 @@ func TestKillLosesNothing(t *testing.T) {
 	if acknowledged < 300 {
 		t.Errorf("only %d jobs were acknowledged: nothing was tested", acknowledged)
 	}
+}
+
+// A process that died may be survived for a moment by a child that it was about to start, which has its files until it begins its own program.
+func TestLockOfAProcessThatDied(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dead := exec.Command("true")
+	check.OK(t, dead.Run())
+	f, err := os.Create(filepath.Join(dir, "waterclock.lock"))
+	check.OK(t, err)
+	_, err = fmt.Fprintln(f, dead.Process.Pid)
+	check.OK(t, err)
+	check.OK(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	released := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { released <- f.Close() })
+	l, err := sqlite.LockFolder(dir)
+	if err != nil {
+		t.Fatalf("while it was held by the child of a process that died: %v", err)
+	}
+	check.OK(t, errors.Join(<-released, l.Unlock()))
 }
 
 func TestLockFolder(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/waterclock-io/waterclock/store"
 )
@@ -23,6 +24,9 @@ type FolderLock struct {
 	err  error
 }
 
+// inheritedFor is how long the hold of a process that has died is waited for: a child that it was starting has it until it begins its own program.
+const inheritedFor = time.Second
+
 // LockFolder takes hold of a data folder, which must exist, for as long as the process lives or until Unlock. Where another process, or another part of
 // this one, holds it, the error wraps store.ErrHeld and names the process id of the holder.
 func LockFolder(dir string) (*FolderLock, error) {
@@ -31,7 +35,14 @@ func LockFolder(dir string) (*FolderLock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
-	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	for over := time.Now().Add(inheritedFor); ; {
+		err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || alive(f) || time.Now().After(over) {
+			break
+		}
+		time.Sleep(inheritedFor / 50) // the kernel tells nobody; no context bounds the wait, as it is short
+	}
+	if err != nil {
 		defer f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("%s is locked by process %s: %w", dir, holder(f), store.ErrHeld)
@@ -63,6 +74,12 @@ func flock(f *os.File, how int) error {
 			return err
 		}
 	}
+}
+
+// alive tells whether the process that wrote its id is there. Where none is written yet, or it cannot be told, it may be.
+func alive(f *os.File) bool {
+	pid, err := strconv.Atoi(holder(f))
+	return err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
 // holder reads the process id that the holder wrote; it may be about to write it.
