@@ -149,6 +149,10 @@ func (e *Executor) open(d streams.Delivery) *attempt {
 		e.attempts[key] = a
 	}
 	e.mu.Unlock()
+	select {
+	case e.holds <- struct{}{}:
+	default:
+	}
 	if held {
 		return nil // delivered again to us while we work on it: the work goes on, its lease is kept by its heartbeats
 	}

@@ -154,6 +154,7 @@ type Executor struct {
 
 	settling chan struct{}
 	busy     atomic.Int32
+	holds    chan struct{} // an attempt has come
 	started  atomic.Bool
 	life     context.Context
 	end      context.CancelFunc
@@ -183,7 +184,7 @@ func New(cfg Config) (*Executor, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Executor{
 		cfg: cfg, id: id, log: cfg.Logger.With("executor", id), js: js, notify: streams.NewNotifier(cfg.Conn, cfg.Logger),
-		clock: serverClock{lost: make(chan struct{}, 1)}, attempts: make(map[heldKey]*attempt), settling: make(chan struct{}, maxSettling), life: life, end: end, renew: make(chan struct{}, 1), stopped: make(chan struct{}),
+		clock: serverClock{lost: make(chan struct{}, 1)}, holds: make(chan struct{}, 1), attempts: make(map[heldKey]*attempt), settling: make(chan struct{}, maxSettling), life: life, end: end, renew: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}, nil
 }
 

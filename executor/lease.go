@@ -27,27 +27,28 @@ var workInProgress = []byte("+WPI")
 
 // keepLeases looks after everything that is held: signs of life, claims, the fence, and handlers that do not stop.
 func (e *Executor) keepLeases() {
-	tick := time.NewTicker(leaseTick)
+	tick := time.NewTimer(leaseTick)
 	defer tick.Stop()
 	for {
+		held := e.held()
+		if len(held) == 0 {
+			tick.Stop()
+			select {
+			case <-e.life.Done():
+				return
+			case <-e.holds:
+			}
+		}
+		tick.Reset(leaseTick)
 		select {
 		case <-e.life.Done():
 			return
 		case <-tick.C:
 		}
-		if e.busy.Load() == 0 && !e.holds() {
-			continue
-		}
 		for _, a := range e.held() {
 			a.look(time.Now())
 		}
 	}
-}
-
-func (e *Executor) holds() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.attempts) > 0
 }
 
 func (e *Executor) held() []*attempt {

@@ -23,7 +23,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/waterclock-io/waterclock/internal/dbclock"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
@@ -31,7 +30,6 @@ import (
 
 // Store is what a planner asks of SQL.
 type Store interface {
-	store.Clock
 	store.Planning
 	store.Membership
 	store.History
@@ -41,6 +39,11 @@ type Store interface {
 	SaveStreamSeq(ctx context.Context, s store.Stream) error
 	ChangeJob(ctx context.Context, namespace string, id uuid.UUID, decide func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error)) (*job.Job, []store.Timer, error)
 	JobNamespace(ctx context.Context, id uuid.UUID) (string, error)
+}
+
+// Clock gives database time without asking for it, and never one that is ahead.
+type Clock interface {
+	Now() time.Time
 }
 
 // Defaults of a Config.
@@ -54,7 +57,9 @@ const (
 
 // Config says what a planner works with. Zero fields mean the defaults.
 type Config struct {
-	Store  Store
+	Store Store
+	// Clock estimates database time, for longer than the planner runs; see package dbclock.
+	Clock  Clock
 	Conn   *nats.Conn
 	Limits streams.Limits
 	// Horizon is how far ahead due rows are read.
@@ -76,7 +81,7 @@ type Planner struct {
 	cfg    Config
 	id     string
 	log    *slog.Logger
-	clock  *dbclock.Clock
+	clock  Clock
 	js     jetstream.JetStream
 	sealer *streams.Sealer
 	window *streams.Window
@@ -118,6 +123,7 @@ type road struct {
 	serverTime time.Time // of NATS, when it was asked
 	heardAt    time.Time // monotonic
 	open       bool      // STATUS has room
+	statusAt   time.Time // when that was found
 	server     uint64    // the NATS server process that was asked
 	lastSeq    uint64    // of RUNS
 }
@@ -162,7 +168,7 @@ func New(cfg Config) (*Planner, error) {
 	log := cfg.Logger.With("role", "planner", "member", id)
 	life, end := context.WithCancel(context.Background())
 	return &Planner{
-		cfg: cfg, id: id, log: log, js: js, clock: dbclock.New(cfg.Store, log), notify: streams.NewNotifier(cfg.Conn, log),
+		cfg: cfg, id: id, log: log, js: js, clock: cfg.Clock, notify: streams.NewNotifier(cfg.Conn, log),
 		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
 		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), doubtful: make(chan struct{}, 1), life: life, end: end,
 	}, nil
@@ -187,9 +193,6 @@ func (p *Planner) Start(ctx context.Context) error {
 		return fmt.Errorf("planner: read cluster key: %w", err)
 	}
 	p.sealer = streams.NewSealer(cluster.Key)
-	if err := p.clock.Start(ctx); err != nil {
-		return fmt.Errorf("planner: %w", err)
-	}
 	if p.window, err = streams.NewWindow(p.cfg.Conn, 4096, publishWithin); err != nil {
 		return fmt.Errorf("planner: %w", err)
 	}
@@ -230,7 +233,6 @@ func (p *Planner) Stop() {
 		}
 		p.end()
 		p.loops.Wait()
-		p.clock.Stop()
 		if p.window != nil {
 			p.window.Close()
 		}

@@ -184,7 +184,6 @@ func (p *Planner) kill() {
 	p.stopOnce.Do(func() {
 		p.end()
 		p.loops.Wait()
-		p.clock.Stop()
 		p.window.Close()
 	})
 }
@@ -389,7 +388,7 @@ func TestLaneLimitOfAPlanner(t *testing.T) {
 func TestStartAndStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	p, err := New(Config{Store: r.store, Conn: r.connect()})
+	p, err := New(Config{Store: r.store, Clock: r.clock, Conn: r.connect()})
 	check.OK(t, err)
 	p.Stop() // never started
 	p.Stop()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/internal/dbclock"
 	"github.com/waterclock-io/waterclock/internal/natstest"
 	"github.com/waterclock-io/waterclock/internal/sqltest"
 	"github.com/waterclock-io/waterclock/job"
@@ -32,6 +33,7 @@ type rig struct {
 	nats  *streams.Embedded
 	addr  string // connections go by a socket to here, and outlive the server; empty = within the process
 	store store.Store
+	clock *dbclock.Clock
 	nc    *nats.Conn
 	js    jetstream.JetStream
 
@@ -51,6 +53,9 @@ func newRigIn(t testing.TB, folder string, sockets bool) *rig {
 		t: t, nats: natstest.Start(t, streams.EmbeddedOptions{Dir: folder}), store: sqltest.Open(t, sqlite.Options{}),
 		out: map[string]int{}, last: map[string]*wirev1.RunMessage{}, told: make(chan struct{}),
 	}
+	r.clock = dbclock.New(r.store, quiet)
+	check.OK(t, r.clock.Start(t.Context()))
+	t.Cleanup(r.clock.Stop)
 	if sockets {
 		r.addr = r.nats.Addr()
 	}
@@ -117,7 +122,7 @@ func (r *rig) planner(s Store, change func(*Config)) *Planner {
 	if s == nil {
 		s = r.store
 	}
-	cfg := Config{Store: s, Conn: r.connect(), Logger: quiet}
+	cfg := Config{Store: s, Clock: r.clock, Conn: r.connect(), Logger: quiet}
 	if change != nil {
 		change(&cfg)
 	}

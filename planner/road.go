@@ -16,6 +16,8 @@ const (
 	roadEvery  = time.Second
 	lookWithin = 3 * time.Second
 	saveSeq    = 10 // looks between two notes of how far RUNS had come
+	// statusEvery is how often STATUS is looked at while nothing is handed out.
+	statusEvery = 5 * time.Second
 )
 
 // onElection sees to what a stream lost while it had no leader: nobody will answer a look under way, nor what was published.
@@ -119,17 +121,21 @@ func (p *Planner) look(ctx context.Context, save bool) error {
 		}
 		return fmt.Errorf("%w: %d, and %d", errWentBack, state.LastSeq, old.lastSeq)
 	}
-	fill, _, _, err := streams.StatusFill(ctx, p.js)
-	if err != nil {
-		return err
-	}
-	open := fill < statusHalf
-	if open != old.open && !old.heardAt.IsZero() {
-		p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
+	// Where nothing was handed out since STATUS was found open nothing has filled it but what was under way, for a time.
+	open, statusAt := old.open, old.statusAt
+	if !open || state.LastSeq != old.lastSeq || begun.Sub(statusAt) > statusEvery {
+		fill, _, _, err := streams.StatusFill(ctx, p.js)
+		if err != nil {
+			return err
+		}
+		open, statusAt = fill < statusHalf, begun
+		if open != old.open && !old.heardAt.IsZero() {
+			p.log.Warn("STATUS fills up or drains", "fill", fill, "handing_out", open)
+		}
 	}
 	p.road.Store(&road{
 		runs: old.runs, serverTime: state.ServerTime, heardAt: begun, open: open, server: streams.ServerMark(p.cfg.Conn),
-		lastSeq: state.LastSeq,
+		lastSeq: state.LastSeq, statusAt: statusAt,
 	})
 	p.cfg.Metrics.inStream.Set(float64(state.Messages))
 	if save {

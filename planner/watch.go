@@ -145,28 +145,33 @@ func (p *Planner) watch() {
 			}
 			continue
 		case <-p.doubtful:
-			if p.nextLook() >= time.Until(lookAt) {
-				continue
-			}
 		case <-look.C:
-			flights, ok := ask(p, func() []*flight {
-				now := time.Now()
-				return p.flights.due(now, watchMost, now.Add(p.cfg.AckWait))
-			})
-			if ok && len(flights) > 0 {
-				p.lookAt(flights)
-			}
+			lookAt = time.Time{}
 		}
-		next := p.nextLook()
-		look.Reset(next)
-		lookAt = time.Now().Add(next)
+		// Put forward by who is in doubt, but not before the round that is to come anyhow.
+		r, _ := ask(p, func() (r round) {
+			now := time.Now()
+			if !lookAt.After(now) {
+				r.flights = p.flights.due(now, watchMost, now.Add(p.cfg.AckWait))
+			}
+			r.next = min(max(p.flights.next(now), watchEvery), watchIdle)
+			return r
+		})
+		if len(r.flights) > 0 {
+			p.lookAt(r.flights)
+			r.next = watchEvery // what was looked at may be due again soon
+		}
+		if at := time.Now().Add(r.next); lookAt.IsZero() || at.Before(lookAt) {
+			look.Reset(r.next)
+			lookAt = at
+		}
 	}
 }
 
-// nextLook returns how long it is until the next round of looks.
-func (p *Planner) nextLook() time.Duration {
-	next, _ := ask(p, func() time.Duration { return p.flights.next(time.Now()) })
-	return min(max(next, watchEvery), watchIdle)
+// round is what is to be looked at now, and how long it is until the next round.
+type round struct {
+	flights []*flight
+	next    time.Duration
 }
 
 // lookSoon tells the watch that a look was put forward.

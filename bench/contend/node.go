@@ -28,6 +28,7 @@ import (
 type node struct {
 	closers
 	store     *counted
+	clock     *dbclock.Clock
 	nc        *nats.Conn
 	metrics   *prometheus.Registry
 	submits   *submit.Service
@@ -66,11 +67,11 @@ func openNode(ctx context.Context, env Env, s store.Store) (_ Contender, err err
 			_ = n.Close(context.WithoutCancel(ctx)) // the first error is the one to tell
 		}
 	}()
-	clock := dbclock.New(s, logger())
-	if err := clock.Start(ctx); err != nil {
+	n.clock = dbclock.New(s, logger())
+	if err := n.clock.Start(ctx); err != nil {
 		return nil, err
 	}
-	n.add(func(context.Context) error { clock.Stop(); return nil })
+	n.add(func(context.Context) error { n.clock.Stop(); return nil })
 	server, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: filepath.Join(env.Dir, "nats"), Listen: "127.0.0.1:0", Logger: logger()})
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func openNode(ctx context.Context, env Env, s store.Store) (_ Contender, err err
 		return nil, err
 	}
 	n.submits = submit.New(submit.Config{
-		Store: s, Clock: clock, Waker: streams.NewWaker(streams.NewNotifier(n.nc, logger()), logger()), Validator: validator,
+		Store: s, Clock: n.clock, Waker: streams.NewWaker(streams.NewNotifier(n.nc, logger()), logger()), Validator: validator,
 		Metrics: submit.NewMetrics(n.metrics),
 	})
 	n.add(func(context.Context) error { n.submits.Stop(); return nil })
@@ -132,7 +133,7 @@ func (n *node) Work(ctx context.Context, started Started) error {
 		return err
 	}
 	n.add(func(ctx context.Context) error { e.Stop(ctx); return nil })
-	p, err := planner.New(planner.Config{Store: n.store, Conn: n.nc, Limits: limits, Logger: logger(), Metrics: planner.NewMetrics(n.metrics)})
+	p, err := planner.New(planner.Config{Store: n.store, Clock: n.clock, Conn: n.nc, Limits: limits, Logger: logger(), Metrics: planner.NewMetrics(n.metrics)})
 	if err != nil {
 		return err
 	}

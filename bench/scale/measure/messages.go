@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock-io/waterclock/bench/scale"
 	"github.com/waterclock-io/waterclock/bench/world"
 	"github.com/waterclock-io/waterclock/executor"
+	"github.com/waterclock-io/waterclock/internal/dbclock"
 	"github.com/waterclock-io/waterclock/planner"
 	"github.com/waterclock-io/waterclock/status"
 	"github.com/waterclock-io/waterclock/store"
@@ -98,7 +99,12 @@ func Streams(ctx context.Context, dsn, dir string, runs, payload int) (_ scale.M
 		return m, 0, err
 	}
 	defer ex.Stop(ctx)
-	p, err := planner.New(planner.Config{Store: s, Conn: nc, Limits: limits, Logger: log})
+	clock := dbclock.New(s, log)
+	if err := clock.Start(ctx); err != nil {
+		return m, 0, err
+	}
+	defer clock.Stop()
+	p, err := planner.New(planner.Config{Store: s, Clock: clock, Conn: nc, Limits: limits, Logger: log})
 	if err != nil {
 		return m, 0, err
 	}

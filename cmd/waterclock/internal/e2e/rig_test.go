@@ -114,7 +114,7 @@ func (r *rig) connect() *nats.Conn {
 
 func (r *rig) planner() *planner.Planner {
 	r.t.Helper()
-	p, err := planner.New(planner.Config{Store: r.store, Conn: r.connect(), Logger: r.log})
+	p, err := planner.New(planner.Config{Store: r.store, Clock: r.clock, Conn: r.connect(), Logger: r.log})
 	check.OK(r.t, err)
 	check.OK(r.t, p.Start(r.t.Context()))
 	r.t.Cleanup(p.Stop)

@@ -59,7 +59,7 @@ func (n *Node) startPlanner(ctx context.Context) error {
 	metrics := planner.NewMetrics(n.registry)
 	return startRole(ctx, n, "planner", func() (*planner.Planner, error) {
 		return planner.New(planner.Config{
-			Store: n.store, Conn: n.nc, Limits: n.limits(), Horizon: n.cfg.Planner.Horizon, MarkAhead: n.cfg.Planner.MarkAhead,
+			Store: n.store, Clock: n.clock, Conn: n.nc, Limits: n.limits(), Horizon: n.cfg.Planner.Horizon, MarkAhead: n.cfg.Planner.MarkAhead,
 			LaneLimit: n.cfg.Planner.LaneLimit, AckWait: n.cfg.Lease.AckWait, Logger: n.log, Metrics: metrics,
 		})
 	})
