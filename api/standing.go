@@ -20,11 +20,7 @@ type standing struct {
 }
 
 // Reads of one run come by the thousand, from dashboards and from clients that wait, so those that come together share the questions to SQL.
-const (
-	standingsMost   = 200
-	standingsAtOnce = 2
-	standingsWithin = 10 * time.Second
-)
+var standingsConfig = gather.Config{Most: 200, AtOnce: 4, Patience: 50 * time.Millisecond, Timeout: 10 * time.Second}
 
 func newStandings(s Store) *gather.Gatherer[store.JobRef, *standing] {
 	return gather.New(func(ctx context.Context, refs []store.JobRef) (map[store.JobRef]*standing, error) {
@@ -62,7 +58,7 @@ func newStandings(s Store) *gather.Gatherer[store.JobRef, *standing] {
 			}
 		}
 		return out, nil
-	}, standingsMost, standingsAtOnce, standingsWithin)
+	}, standingsConfig)
 }
 
 // standing returns how a job of the caller's stands. store.ErrNotFound.

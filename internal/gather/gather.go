@@ -14,14 +14,25 @@ type Source[K comparable, V any] func(ctx context.Context, keys []K) (map[K]V, e
 
 // Gatherer asks a Source for many callers. Callers of one key may share a value and must not change it.
 type Gatherer[K comparable, V any] struct {
-	ask     Source[K, V]
-	timeout time.Duration
-	most    int // keys of one question
-	atOnce  int // questions under way
+	ask Source[K, V]
+	cfg Config
 
 	mu      sync.Mutex
 	waiting []*round[K, V]
 	asking  int
+	begun   time.Time // of the last question
+}
+
+// Config says how a Gatherer asks.
+type Config struct {
+	// Most is how many keys one question has at most.
+	Most int
+	// AtOnce is how many questions are under way at most. One is enough while answers come: the next begins beside it only where none has begun for Patience, so that
+	// one that is stuck does not hold up all others.
+	AtOnce   int
+	Patience time.Duration
+	// Timeout is how long a question may take.
+	Timeout time.Duration
 }
 
 // round is a question and those who wait for its answer.
@@ -32,9 +43,9 @@ type round[K comparable, V any] struct {
 	err     error
 }
 
-// New returns a Gatherer that asks for up to most keys at a time, in up to atOnce questions at once, and lets each take as long as timeout.
-func New[K comparable, V any](ask Source[K, V], most, atOnce int, timeout time.Duration) *Gatherer[K, V] {
-	return &Gatherer[K, V]{ask: ask, timeout: timeout, most: most, atOnce: atOnce}
+// New returns a Gatherer of a source.
+func New[K comparable, V any](ask Source[K, V], cfg Config) *Gatherer[K, V] {
+	return &Gatherer[K, V]{ask: ask, cfg: cfg}
 }
 
 // Get returns the value of a key as it is after the call began. found is false where the source has none. The error is the source's, or the context's cause.
@@ -57,15 +68,16 @@ func (g *Gatherer[K, V]) join(key K) *round[K, V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var r *round[K, V]
-	if n := len(g.waiting); n > 0 && len(g.waiting[n-1].keys) < g.most {
+	if n := len(g.waiting); n > 0 && len(g.waiting[n-1].keys) < g.cfg.Most {
 		r = g.waiting[n-1]
 	} else {
 		r = &round[K, V]{keys: map[K]struct{}{}, done: make(chan struct{})}
 		g.waiting = append(g.waiting, r)
 	}
 	r.keys[key] = struct{}{}
-	if g.asking < g.atOnce {
+	if g.asking == 0 || g.asking < g.cfg.AtOnce && time.Since(g.begun) > g.cfg.Patience {
 		g.asking++
+		g.begun = time.Now()
 		go g.run()
 	}
 	return r
@@ -88,6 +100,7 @@ func (g *Gatherer[K, V]) next() *round[K, V] {
 	}
 	r := g.waiting[0]
 	g.waiting = g.waiting[1:]
+	g.begun = time.Now()
 	return r
 }
 
@@ -101,7 +114,7 @@ func (g *Gatherer[K, V]) answer(r *round[K, V]) (answers map[K]V, err error) {
 	for k := range r.keys {
 		keys = append(keys, k)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), g.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
 	defer cancel()
 	return g.ask(ctx, keys)
 }

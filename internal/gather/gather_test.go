@@ -58,7 +58,7 @@ func gets(t *testing.T, g *gather.Gatherer[int, int], answers chan<- got, keys .
 func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 	t.Parallel()
 	h := newHeld()
-	g := gather.New(h.ask, 3, 1, time.Minute)
+	g := gather.New(h.ask, gather.Config{Most: 3, AtOnce: 1, Timeout: time.Minute})
 	answers := make(chan got, 10)
 	go func() {
 		v, found, err := g.Get(t.Context(), 1)
@@ -85,7 +85,7 @@ func TestWhatComesMeanwhileIsAskedTogether(t *testing.T) {
 func TestErrorsGoToThoseWhoAsked(t *testing.T) {
 	t.Parallel()
 	h := newHeld()
-	g := gather.New(h.ask, 10, 1, time.Minute)
+	g := gather.New(h.ask, gather.Config{Most: 10, AtOnce: 1, Timeout: time.Minute})
 	answers := make(chan got, 10)
 	go func() {
 		v, found, err := g.Get(t.Context(), 1)
@@ -115,7 +115,7 @@ func TestErrorsGoToThoseWhoAsked(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	h.leave <- nil
-	panics := gather.New(func(context.Context, []int) (map[int]int, error) { panic("no") }, 1, 1, time.Minute)
+	panics := gather.New(func(context.Context, []int) (map[int]int, error) { panic("no") }, gather.Config{Most: 1, AtOnce: 1, Timeout: time.Minute})
 	if _, _, err := panics.Get(t.Context(), 1); err == nil {
 		t.Error("a panic is no error")
 	}
@@ -135,7 +135,7 @@ func TestManyCallersAreAnsweredOnceEach(t *testing.T) {
 			out[k] = k + 1
 		}
 		return out, ctx.Err()
-	}, 50, 2, time.Minute)
+	}, gather.Config{Most: 50, AtOnce: 2, Timeout: time.Minute})
 	var wg sync.WaitGroup
 	for c := range 64 {
 		wg.Go(func() {
@@ -149,5 +149,41 @@ func TestManyCallersAreAnsweredOnceEach(t *testing.T) {
 	wg.Wait()
 	if n := questions.Load(); n == 0 || n > 64*200 {
 		t.Errorf("%d questions", n)
+	}
+}
+
+// One question that is stuck holds up only those who asked with it.
+func TestAnotherQuestionBesideOneThatIsStuck(t *testing.T) {
+	t.Parallel()
+	h := newHeld()
+	answers := make(chan got, 2)
+	for _, c := range []struct {
+		patience time.Duration
+		beside   bool
+	}{{time.Hour, false}, {0, true}} {
+		g := gather.New(h.ask, gather.Config{Most: 10, AtOnce: 2, Patience: c.patience, Timeout: time.Minute})
+		for k := range 2 {
+			go func() {
+				v, found, err := g.Get(t.Context(), k)
+				answers <- got{k, v, found, err}
+			}()
+			if k == 0 || c.beside {
+				check.Receive(t, "a question", h.asked)
+			}
+		}
+		if !c.beside {
+			check.Await(t, "the second waits", func() bool { return gather.Waiting(g) == 1 })
+			h.leave <- nil
+			check.Receive(t, "the question after the answer", h.asked)
+			h.leave <- nil
+		} else {
+			h.leave <- nil
+			h.leave <- nil
+		}
+		for range 2 {
+			if a := check.Receive(t, "an answer", answers); a.err != nil || a.v != 2*a.key {
+				t.Errorf("%+v", a)
+			}
+		}
 	}
 }
