@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock-io/waterclock/store"
 )
 
-const newest = 2
+const newest = 3
 
 func TestMigrateFromNothing(t *testing.T) {
 	t.Parallel()
