@@ -185,7 +185,7 @@ func (s *said) count(what string) int {
 	return bytes.Count(s.text.Bytes(), []byte(what))
 }
 
-// The fault: what a planner publishes is held up on its way, until another another has found the run without a message and handed it out again; then it is stored after
+// The fault: what a planner publishes is held up on its way, until another has found the run without a message and handed it out again; then it is stored after
 // all. Its time to be stored is over by then, by the server's own clock, which is what executors go by; the newer hand-over is good.
 func TestPublishThatIsHeldUp(t *testing.T) {
 	t.Parallel()
