@@ -186,7 +186,7 @@ func TestClaimOfAnotherStops(t *testing.T) {
 func TestOwnClaimIsKnown(t *testing.T) {
 	t.Parallel()
 	p := newPlant(t)
-	asked, err := p.nc.SubscribeSync("$JS.API.DIRECT.GET.STATUS")
+	asked, err := p.nc.SubscribeSync("$JS.API.STREAM.MSG.GET.STATUS")
 	check.OK(t, err)
 	begun, release := make(chan *executor.Run, 1), make(chan struct{})
 	e := p.employ(map[string]executor.Handler{"waits": untilReleased(begun, release)})

@@ -266,6 +266,13 @@ func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
 		p.later(unseen, lookAgain) // RUNS has no leader, or is out of reach: nobody would answer
 		return
 	}
+	if p.cfg.Limits.Replicas > 1 {
+		if err := streams.Settle(ctx, p.js, r.runs); err != nil {
+			p.log.Debug("watch cannot find out what is stored", "error", err)
+			p.later(unseen, lookAgain)
+			return
+		}
+	}
 	var mu sync.Mutex
 	var gone []doubt
 	var looks errgroup.Group

@@ -2,9 +2,11 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -88,12 +90,13 @@ func Ensure(ctx context.Context, js jetstream.JetStream, reg Registrar, limits L
 	return ensureRuns(ctx, js, reg, limits, cluster.StoreID, log)
 }
 
+// Only LIVE allows direct reads: any copy answers those, also one that lags behind, and of what stands in RUNS and STATUS nobody may be told that it is not there.
 func fixedStreams(l Limits, storeID uuid.UUID) []jetstream.StreamConfig {
 	meta := map[string]string{metaStore: storeID.String()}
 	return []jetstream.StreamConfig{
 		{
 			Name: StatusStream, Subjects: []string{statusSubjects}, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
-			MaxBytes: l.StatusBytes, Duplicates: dedupeWindow, Replicas: l.Replicas, Metadata: meta, AllowDirect: true,
+			MaxBytes: l.StatusBytes, Duplicates: dedupeWindow, Replicas: l.Replicas, Metadata: meta,
 			Description: "what executors and planners report; recorders apply it to SQL",
 		},
 		{
@@ -291,7 +294,7 @@ func dropOtherRuns(ctx context.Context, js jetstream.JetStream, reg Registrar, k
 func updateRuns(ctx context.Context, js jetstream.JetStream, generation int64, l Limits, storeID uuid.UUID) (Runs, error) {
 	cfg := jetstream.StreamConfig{
 		Name: runsName(generation), Subjects: []string{runSubjects}, Retention: jetstream.WorkQueuePolicy,
-		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxBytes: l.RunsBytes, Replicas: l.Replicas, AllowDirect: true,
+		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgsPerSubject: 1, MaxBytes: l.RunsBytes, Replicas: l.Replicas,
 		Metadata:    map[string]string{metaStore: storeID.String(), metaGeneration: strconv.FormatInt(generation, 10)},
 		Description: "runs that were handed out and have not ended",
 	}
@@ -360,6 +363,33 @@ func StatusFill(ctx context.Context, js jetstream.JetStream) (fill float64, last
 		fill = min(waiting, 1) * float64(info.State.Bytes) / float64(info.Config.MaxBytes)
 	}
 	return fill, info.State.LastSeq, applied, nil
+}
+
+// What JetStream answers to the deletion of what is not there.
+const (
+	codeNoSequence   = 10043
+	codeDeleteFailed = 10057
+)
+
+// Settle returns once every publish to RUNS that its leader has taken so far is in the stream, or never will be. A leader that cannot reach the others keeps what it
+// has taken, and that may be stored much later under the time at which it was taken. What is asked for here, to delete what is not there, goes the same way.
+func Settle(ctx context.Context, js jetstream.JetStream, r Runs) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	m, err := js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.DELETE."+r.Name, fmt.Appendf(nil, `{"seq":%d,"no_erase":true}`, math.MaxInt64))
+	if err != nil {
+		return fmt.Errorf("settle %s: %w", r.Name, err)
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return fmt.Errorf("settle %s: unreadable answer %q: %w", r.Name, m.Data, err)
+	}
+	if answer.Error == nil || (answer.Error.ErrorCode != codeNoSequence && answer.Error.ErrorCode != codeDeleteFailed) {
+		return fmt.Errorf("settle %s: %q", r.Name, m.Data)
+	}
+	return nil
 }
 
 // FindRun looks for the message of a hand-over by its literal subject. found is false where it is gone.
