@@ -1,0 +1,124 @@
+package planner
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/internal/failpoint"
+	"github.com/waterclock-io/waterclock/job"
+	wirev1 "github.com/waterclock-io/waterclock/proto/waterclock/wire/v1"
+	"github.com/waterclock-io/waterclock/store"
+	"github.com/waterclock-io/waterclock/streams"
+)
+
+// What this planner hears of hand-overs, and does at the word.
+
+// onRecorded notes which hand-overs ended, and which have begun.
+func (p *Planner) onRecorded(r *wirev1.Recorded) {
+	p.do(func() {
+		for _, row := range r.Rows {
+			if len(row.RunId) != 16 {
+				continue
+			}
+			delete(p.skipping, uuid.UUID(row.RunId))
+			p.hear(uuid.UUID(row.RunId), int32(row.Shard), row.Dispatch, job.Step(row.Step)) //nolint:gosec // shards are few
+		}
+	})
+}
+
+// withdrawal is the word that a hand-over is not wanted, where the hand-over itself is not known yet.
+type withdrawal struct {
+	dispatch int64
+	at       time.Time
+}
+
+// withdrawFor is how long a planner tries to delete a message.
+const withdrawFor = 30 * time.Second
+
+// withdrawnFor is longer than any mark may take.
+const withdrawnFor = 30 * time.Second
+
+// hear takes the word on one hand-over.
+func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step) {
+	fl := p.flights.byRun[run]
+	if fl == nil || fl.timer.Dispatch != dispatch {
+		if (step == job.StepCancelled || step == job.StepWaiting) && p.owned[shard] != nil {
+			p.withdrawn[run] = withdrawal{dispatch, time.Now()}
+		}
+		return
+	}
+	switch step {
+	case job.StepRunning:
+		p.flights.begun(fl)
+	case job.StepCancelled:
+		p.flights.remove(fl)
+		if !p.publisher.drop(run, dispatch) {
+			go p.withdraw(fl.timer)
+		}
+	case job.StepWaiting:
+		if p.publisher.drop(run, dispatch) {
+			p.report(&fl.timer, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+		} else {
+			go p.takeBack(fl.timer)
+		}
+	default:
+		p.flights.remove(fl)
+	}
+}
+
+// withdraw deletes the message of a run that was cancelled: whoever cancelled it may have looked before it was stored.
+func (p *Planner) withdraw(t store.Timer) {
+	ctx, cancel := context.WithTimeout(p.life, withdrawFor)
+	defer cancel()
+	runs := func(context.Context) (streams.Runs, error) { return p.road.Load().runs, nil }
+	if err := streams.DeleteHandOver(ctx, p.js, runs, t); err != nil {
+		p.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
+	}
+}
+
+// takeBack lets a run come back that no executor has got yet.
+func (p *Planner) takeBack(t store.Timer) {
+	ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+	defer cancel()
+	done, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
+	if err != nil {
+		p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+	}
+	if done {
+		failpoint.Here(failpoint.PlannerTakenBack)
+		p.do(func() {
+			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+		})
+	}
+}
+
+// forgetWithdrawn drops what no mark came for.
+func (p *Planner) forgetWithdrawn() {
+	for run, w := range p.withdrawn {
+		if time.Since(w.at) > withdrawnFor {
+			delete(p.withdrawn, run)
+		}
+	}
+}
+
+// challenge looks up hand-overs that an executor holds and this planner does not know; what SQL does not know either is to be stopped.
+func (p *Planner) challenge(executor string, keys []store.TimerKey, dispatches map[uuid.UUID]int64) {
+	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
+	defer cancel()
+	rows, err := p.cfg.Store.ReadTimers(ctx, keys)
+	if err != nil {
+		return // asked again at its next heartbeats
+	}
+	live := map[uuid.UUID]store.Timer{}
+	for _, t := range rows {
+		live[t.RunID] = t
+	}
+	for _, k := range keys {
+		t, there := live[k.RunID]
+		if !there || t.Dispatch > dispatches[k.RunID] {
+			p.notify.Control(executor, k.RunID, dispatches[k.RunID], "refused")
+		}
+	}
+}
