@@ -145,7 +145,7 @@ func priorityOnOneSlot(t *testing.T, r *rig) {
 		return nil
 	}})
 	const tries = 100
-	for try := range tries {
+	for try, slow := 0, 0; try < tries; try++ {
 		mu.Lock()
 		order = order[:0]
 		mu.Unlock()
@@ -155,7 +155,16 @@ func priorityOnOneSlot(t *testing.T, r *rig) {
 			jobs = append(jobs, r.newJob("work", once(at), func(j *job.Job) { j.Priority = p }))
 		}
 		r.submit(jobs...)
+		early := r.clock.Now().Before(at.Add(-70 * time.Millisecond))
 		r.allEnd(10*time.Second, jobs)
+		if !early {
+			// The planner heard of them one by one when they were due already, or nearly so: the first may have begun before the last was known.
+			if slow++; slow > tries {
+				t.Fatalf("%d of %d submits took too long on this machine to tell", slow, slow+try)
+			}
+			try--
+			continue
+		}
 		mu.Lock()
 		for i, want := range []string{"critical", "high", "normal", "low"} {
 			if i >= len(order) || order[i] != want {
