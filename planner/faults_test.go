@@ -167,6 +167,31 @@ func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
 	}
 }
 
+// The fault: more hand-overs are lost than a round of looks asks for. None of them waits for the lease once more.
+func TestManyAreLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	a := r.planner(nil, nil)
+	r.recorder()
+	r.owns(a)
+	now := r.now()
+	jobs := make([]*job.Job, 2*watchLooks)
+	for i := range jobs {
+		jobs[i] = r.job(now, nil)
+	}
+	timers := r.submit(now, jobs...)
+	a.nudge()
+	r.areOut(20*time.Second, timers, 1)
+	a.kill()
+	s, err := r.js.Stream(t.Context(), a.road.Load().runs.Name)
+	check.OK(t, err)
+	check.OK(t, s.Purge(t.Context()))
+	// At a lease of an hour each is looked at once, and again only where it was put off for a moment.
+	b := r.planner(alone{r.store}, func(c *Config) { c.AckWait = time.Hour })
+	r.owns(b)
+	r.areOut(25*time.Second, timers, 2)
+}
+
 // said is a log that is counted.
 type said struct {
 	mu   sync.Mutex

@@ -137,7 +137,7 @@ func (p *Planner) lookAt(flights []*flight) {
 	for _, t := range rows {
 		live[t.RunID] = t
 	}
-	var unseen []doubt
+	var unseen, rest []doubt
 	for i := range sus {
 		s := &sus[i]
 		t, there := live[s.timer.RunID]
@@ -157,8 +157,11 @@ func (p *Planner) lookAt(flights []*flight) {
 			})
 		case len(unseen) < watchLooks:
 			unseen = append(unseen, doubt{s, t})
+		default:
+			rest = append(rest, doubt{s, t})
 		}
 	}
+	p.later(rest, watchEvery)
 	p.suspect(ctx, unseen)
 }
 
@@ -228,6 +231,9 @@ func (p *Planner) suspect(ctx context.Context, unseen []doubt) {
 
 // later puts looks off for a time.
 func (p *Planner) later(doubts []doubt, wait time.Duration) {
+	if len(doubts) == 0 {
+		return
+	}
 	p.do(func() {
 		for _, d := range doubts {
 			p.flights.postpone(d.s.fl, time.Now().Add(wait))
