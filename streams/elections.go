@@ -29,10 +29,5 @@ func onElection(nc *nats.Conn, kind, names string, heard func(last string)) (*na
 	return sub, nil
 }
 
-// electionsOf is where elections of a stream's consumers are told.
-func electionsOf(stream string) string { return fmt.Sprintf(elected, "CONSUMER", stream+".*") }
-
-// electedConsumer returns the consumer that a message on electionsOf tells of.
-func electedConsumer(subject, stream string) (string, bool) {
-	return strings.CutPrefix(subject, strings.TrimSuffix(electionsOf(stream), "*"))
-}
+// electionsOf is where elections of a stream's consumers are told, up to the consumer's name.
+func electionsOf(stream string) string { return fmt.Sprintf(elected, "CONSUMER", stream+".") }

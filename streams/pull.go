@@ -82,7 +82,9 @@ type Puller struct {
 	js     jetstream.JetStream
 	runs   Runs
 	prefix string
-	lanes  []*lane
+	// elections is the prefix of the subjects of elections of the lanes' consumers.
+	elections string
+	lanes     []*lane
 
 	// Markers are messages of this puller to itself, through the server and in line with the deliveries: what comes behind one was sent after it was.
 	markers  []time.Time // when those were sent that have not come back, the first being number marked
@@ -136,7 +138,7 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 		cfg.parkFor = parkExpires
 	}
 	p := &Puller{
-		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", free: cfg.Slots, probing: -1,
+		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", elections: electionsOf(runs.Name), free: cfg.Slots, probing: -1,
 		// Room for all that can be under way, so that the client never drops a delivery.
 		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), again: make(chan restored), reset: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
@@ -158,7 +160,7 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to deliveries: %w", err)
 	}
-	elections, err := nc.ChanSubscribe(electionsOf(runs.Name), p.msgs)
+	elections, err := nc.ChanSubscribe(p.elections+"*", p.msgs)
 	if err != nil {
 		_ = sub.Unsubscribe() // fails only on a closed connection
 		return nil, fmt.Errorf("subscribe to elections: %w", err)
@@ -319,7 +321,7 @@ func (p *Puller) take(m *nats.Msg) {
 		p.onMarker(m)
 		return
 	}
-	if consumer, ok := electedConsumer(m.Subject, p.runs.Name); ok {
+	if consumer, ok := strings.CutPrefix(m.Subject, p.elections); ok {
 		p.onElection(consumer)
 		return
 	}

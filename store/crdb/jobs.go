@@ -35,16 +35,16 @@ func (s *Store) JobsByID(ctx context.Context, refs []store.JobRef) (map[store.Jo
 	if len(refs) == 0 {
 		return all, nil
 	}
-	ids := make([]uuid.UUID, len(refs))
+	ids, asked := make([]uuid.UUID, len(refs)), make(map[store.JobRef]bool, len(refs))
 	for i, r := range refs {
-		ids[i] = r.ID
+		ids[i], asked[r] = r.ID, true
 	}
 	var found []*job.Job
 	if err := s.read(ctx, s.hot, collect(&found, scanJob, readJobs, uuids(ids))); err != nil {
 		return nil, err
 	}
 	for _, j := range found {
-		if r := (store.JobRef{Namespace: j.Namespace, ID: j.ID}); slices.Contains(refs, r) {
+		if r := (store.JobRef{Namespace: j.Namespace, ID: j.ID}); asked[r] {
 			all[r] = j
 		}
 	}
