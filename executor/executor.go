@@ -50,8 +50,8 @@ type Lease struct {
 	Margin time.Duration
 }
 
-// Most is what Beat and Margin together must stay below: AckWait less the time between two markers, to which it is known when a lease began, with one to spare.
-func (l Lease) Most() time.Duration { return l.AckWait - 2*streams.MarkEvery(l.AckWait) }
+// Most is what Beat and Margin together must stay below: AckWait less the time that a pull waits, to which it is known when a lease began, and a twentieth to spare.
+func (l Lease) Most() time.Duration { return l.AckWait - streams.PullFor(l.AckWait) - l.AckWait/20 }
 
 // Blobs keeps what is too large for history.
 type Blobs interface {

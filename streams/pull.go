@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +38,7 @@ type PullConfig struct {
 	Gone   func()
 	Logger *slog.Logger
 
-	parkFor time.Duration // parkExpires; less in tests
+	parkFor time.Duration // PullFor of AckWait; other in tests
 }
 
 // Delivery is a message as a consumer delivered it.
@@ -48,8 +46,7 @@ type Delivery struct {
 	*nats.Msg
 	// Since is when the consumer was made, by the server's clock: what was stored before may have been delivered by the one before it, and forgotten with that.
 	Since time.Time
-	// Leased is a moment of this machine's clock before which the server cannot have sent it, so the earliest at which its lease began, whatever this process slept
-	// or left lying since.
+	// Leased is when the pull was sent that it answers, by this machine's clock: its lease began after that, wherever it has been held up since.
 	Leased time.Time
 }
 
@@ -57,12 +54,11 @@ type Delivery struct {
 const (
 	// A parked pull is lost without a word where the consumer gets another leader while the servers are cut off from each other, and so may be the word of the
 	// election: nothing is delivered until it has expired and is given up.
-	parkExpires  = 5 * time.Second
+	parkMost     = 5 * time.Second
 	parkSlack    = 2 * time.Second // past this after its expiry a pull that got no answer is given up
 	maxParked    = 64              // credits parked on one lane
 	probeLinger  = time.Millisecond
-	markersMost  = 1000 // that have not come back
-	bottomEvery  = 8    // after so many rounds that did not come to the lowest lane, one begins there
+	bottomEvery  = 8 // after so many rounds that did not come to the lowest lane, one begins there
 	idleConsumer = time.Hour
 	retryGone    = 500 * time.Millisecond
 )
@@ -86,11 +82,10 @@ type Puller struct {
 	elections string
 	lanes     []*lane
 
-	// Markers are messages of this puller to itself, through the server and in line with the deliveries: what comes behind one was sent after it was.
-	markers  []time.Time // when those were sent that have not come back, the first being number marked
-	marked   uint64
-	leased   time.Time // when the last was sent that has come back; zero before the first
-	free     int       // slots that neither work nor are promised
+	inboxes  map[*nats.Subscription]*inbox
+	retired  []*inbox // in the order in which they were
+	inboxSeq uint64
+	free     int // slots that neither work nor are promised
 	held     []heldMsg
 	probing  int // index of the lane that is asked; -1 = none
 	found    bool
@@ -114,12 +109,8 @@ type Puller struct {
 type lane struct {
 	Lane
 	consumer
-	prefix  string // of its run subjects
-	credit  int    // messages asked for and not delivered
-	request string // reply token of the request under way
-	giveUp  time.Time
-	fenced  bool // a fence has not been answered
-	fenceBy time.Time
+	pull    *inbox    // may be nil, as may fence
+	fence   *inbox    // of the question whether the lane has anything, which asks for one message
 	retryAt time.Time // not asked before: its consumer is missing
 }
 
@@ -135,18 +126,17 @@ type heldMsg struct {
 // NewPuller makes the consumers of its lanes and starts. Stop ends it.
 func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs Runs, cfg PullConfig) (*Puller, error) {
 	if cfg.parkFor <= 0 {
-		cfg.parkFor = parkExpires
+		cfg.parkFor = PullFor(cfg.AckWait)
 	}
 	p := &Puller{
-		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", elections: electionsOf(runs.Name), free: cfg.Slots, probing: -1,
+		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", elections: electionsOf(runs.Name), inboxes: map[*nats.Subscription]*inbox{}, free: cfg.Slots, probing: -1,
 		// Room for all that can be under way, so that the client never drops a delivery.
 		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), again: make(chan restored), reset: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, prio := range job.Priorities {
 		for _, q := range cfg.Queues {
-			l := Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}
-			p.lanes = append(p.lanes, &lane{Lane: l, prefix: strings.TrimSuffix(l.filter(), ">")})
+			p.lanes = append(p.lanes, &lane{Lane: Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}})
 		}
 	}
 	for _, l := range p.lanes {
@@ -156,16 +146,11 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 		}
 		l.consumer = c
 	}
-	sub, err := nc.ChanSubscribe(p.prefix+"*", p.msgs)
-	if err != nil {
-		return nil, fmt.Errorf("subscribe to deliveries: %w", err)
-	}
 	elections, err := nc.ChanSubscribe(p.elections+"*", p.msgs)
 	if err != nil {
-		_ = sub.Unsubscribe() // fails only on a closed connection
 		return nil, fmt.Errorf("subscribe to elections: %w", err)
 	}
-	go p.run(sub, elections)
+	go p.run(elections)
 	return p, nil
 }
 
@@ -191,20 +176,15 @@ func (p *Puller) Stop() {
 	<-p.done
 }
 
-func (p *Puller) run(sub, elections *nats.Subscription) {
+func (p *Puller) run(elections *nats.Subscription) {
 	defer close(p.done)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	marker := time.NewTicker(MarkEvery(p.cfg.AckWait))
-	defer marker.Stop()
-	p.mark()
 	for {
 		select {
-		case <-marker.C:
-			p.mark()
 		case <-p.stop:
 			_ = elections.Unsubscribe() // fails only on a closed connection
-			p.drain(sub)
+			p.drain()
 			return
 		case m := <-p.msgs:
 			p.take(m)
@@ -220,39 +200,14 @@ func (p *Puller) run(sub, elections *nats.Subscription) {
 		case <-timer.C:
 		}
 		p.takeMore()
-		if !p.leased.IsZero() {
-			p.act()
-		}
+		p.act()
 		timer.Reset(p.nextWake())
 	}
 }
 
-// MarkEvery is the time between two markers: how far Delivery.Leased may be too early. It is short against the lease, of which that much is lost.
-func MarkEvery(ackWait time.Duration) time.Duration {
-	return min(max(ackWait/20, 50*time.Millisecond), time.Second)
-}
-
-// mark sends a marker. One that is lost with its connection makes leases seem older than they are, until the next comes.
-func (p *Puller) mark() {
-	if len(p.markers) == markersMost {
-		p.markers, p.marked = p.markers[:0], p.marked+markersMost
-	}
-	sent := time.Now()
-	if p.nc.Publish(p.prefix+"t", strconv.AppendUint(nil, p.marked+uint64(len(p.markers)), 10)) == nil {
-		p.markers = append(p.markers, sent)
-	}
-}
-
-// onMarker takes a marker that has come back.
-func (p *Puller) onMarker(m *nats.Msg) {
-	n, err := strconv.ParseUint(string(m.Data), 10, 64)
-	if err != nil || n < p.marked || n-p.marked >= uint64(len(p.markers)) {
-		return // given up
-	}
-	back := n - p.marked
-	p.leased = p.markers[back]
-	p.markers, p.marked = slices.Delete(p.markers, 0, int(back)+1), n+1 //nolint:gosec // fewer than markersMost
-}
+// PullFor is how long a pull waits on a lane that has nothing: how much earlier than its lease began Delivery.Leased may be. It is short against the lease, of
+// which that much is lost.
+func PullFor(ackWait time.Duration) time.Duration { return min(ackWait/5, parkMost) }
 
 // takeMore takes what waits already, so that decisions see all of it.
 func (p *Puller) takeMore() {
@@ -272,16 +227,17 @@ func (p *Puller) takeMore() {
 }
 
 // drain stops deliveries and gives back what came: the server sends nothing after it has seen the unsubscribe, and all it sent before has arrived when
-// it answers the flush. The client must know the subscription until then (Unsubscribe would make it throw away what is on its way).
-func (p *Puller) drain(sub *nats.Subscription) {
-	_ = sub.Drain()                    // fails only on a closed connection
+// it answers the flush. The client must know the subscriptions until then (Unsubscribe would make it throw away what is on its way).
+func (p *Puller) drain() {
+	for sub := range p.inboxes {
+		_ = sub.Drain() // fails only on a closed connection
+	}
 	_ = p.nc.FlushTimeout(time.Second) // then the lease gives the rest back
 	for {
 		select {
 		case m := <-p.msgs:
-			if isData(m) {
-				prio, _ := lanePriority(m.Subject)
-				p.held = append(p.held, heldMsg{msg: p.delivery(m, p.laneOf(m.Subject, prio)), priority: prio})
+			if in := p.inboxes[m.Sub]; in != nil && isData(m) {
+				p.held = append(p.held, heldMsg{msg: p.delivery(m, in), priority: p.lanes[in.lane].Priority})
 			}
 		default:
 			p.giveBackAll()
@@ -292,79 +248,77 @@ func (p *Puller) drain(sub *nats.Subscription) {
 
 func isData(m *nats.Msg) bool { return strings.HasPrefix(m.Subject, "run.") }
 
-// take accounts for one message: a run, or the server's word on a pull.
+// take accounts for one message: a run, the server's word on a pull, or that of an election.
 func (p *Puller) take(m *nats.Msg) {
-	if isData(m) {
-		prio, ok := lanePriority(m.Subject)
-		if !ok {
-			p.cfg.Logger.Warn("delivery with a malformed subject", "subject", m.Subject)
-			return
+	in := p.inboxes[m.Sub]
+	switch {
+	case in == nil:
+		if consumer, ok := strings.CutPrefix(m.Subject, p.elections); ok {
+			p.onElection(consumer)
 		}
-		l := p.laneOf(m.Subject, prio)
-		if l != nil {
-			if l.credit > 0 {
-				l.credit--
-			}
-			if l.credit == 0 {
-				l.request = ""
-				p.more = true
-			}
-			p.answered(l)
+	case isData(m):
+		p.onRun(m, in)
+	case in.answers(m):
+		p.onStatus(m, in)
+	}
+}
+
+// onRun holds a run until it is decided what becomes of it.
+func (p *Puller) onRun(m *nats.Msg, in *inbox) {
+	l := p.lanes[in.lane]
+	if in.waits() {
+		in.took()
+		switch in {
+		case l.pull:
+			p.more = p.more || !in.waits()
+		case l.fence:
+			p.answered()
 		}
-		p.found = true
-		// That the lanes above were found empty before this one was asked says nothing of what has been stored since.
-		itsTurn := p.lowest && p.probing >= 0 && p.lanes[p.probing].Priority == prio
-		p.held = append(p.held, heldMsg{msg: p.delivery(m, l), priority: prio, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
-		return
 	}
-	if m.Subject == p.prefix+"t" {
-		p.onMarker(m)
-		return
-	}
-	if consumer, ok := strings.CutPrefix(m.Subject, p.elections); ok {
-		p.onElection(consumer)
-		return
-	}
-	p.onStatus(m)
+	p.found = true
+	// That the lanes above were found empty before this one was asked says nothing of what has been stored since.
+	itsTurn := p.lowest && p.probing >= 0 && p.lanes[p.probing].Priority == l.Priority
+	p.held = append(p.held, heldMsg{msg: p.delivery(m, in), priority: l.Priority, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
 }
 
 // onElection forgets what a lane was asked before its consumer had a new leader, so that it is asked again.
 func (p *Puller) onElection(consumer string) {
 	for _, l := range p.lanes {
 		if l.name == consumer {
-			l.credit, l.request, l.retryAt = 0, "", time.Time{}
-			p.answered(l)
+			p.forgetPulls(l)
+			l.retryAt = time.Time{}
 		}
 	}
 }
 
-// delivery says how old the consumer is. Of one that this puller does not know, it may be of this moment.
-func (p *Puller) delivery(m *nats.Msg, l *lane) Delivery {
+// forgetPulls waits for no answer of a lane any more.
+func (p *Puller) forgetPulls(l *lane) {
+	if l.pull.waits() {
+		p.retire(l.pull)
+		l.pull = nil
+	}
+	if l.fence.waits() {
+		p.retire(l.fence)
+		l.fence = nil
+		p.answered()
+	}
+}
+
+// delivery says when a lease began at the earliest, and how old its consumer is. Of one that this puller does not know, it may be of this moment.
+func (p *Puller) delivery(m *nats.Msg, in *inbox) Delivery {
+	l := p.lanes[in.lane]
 	meta, err := m.Metadata()
 	switch {
 	case err != nil:
-		return Delivery{m, time.Time{}, p.leased} // whoever opens it will see
-	case l == nil || meta.Consumer != l.name:
-		return Delivery{m, meta.Timestamp.Add(time.Hour), p.leased}
+		return Delivery{m, time.Time{}, in.asked} // whoever opens it will see
+	case meta.Consumer != l.name:
+		return Delivery{m, meta.Timestamp.Add(time.Hour), in.asked}
 	}
-	return Delivery{m, l.created, p.leased}
+	return Delivery{m, l.created, in.asked}
 }
 
-func (p *Puller) laneOf(subject string, prio job.Priority) *lane {
-	for _, l := range p.lanes {
-		if l.Priority == prio && strings.HasPrefix(subject, l.prefix) {
-			return l
-		}
-	}
-	return nil
-}
-
-// answered notes that a lane that was asked by a fence has spoken.
-func (p *Puller) answered(l *lane) {
-	if !l.fenced {
-		return
-	}
-	l.fenced = false
+// answered notes that a lane that was asked by a fence has spoken, or never will.
+func (p *Puller) answered() {
 	if p.fences--; p.fences > 0 {
 		return
 	}
@@ -373,30 +327,25 @@ func (p *Puller) answered(l *lane) {
 	}
 }
 
-func (p *Puller) onStatus(m *nats.Msg) {
-	token := strings.TrimPrefix(m.Subject, p.prefix)
-	kind, rest, _ := strings.Cut(token, "-")
-	index, _, _ := strings.Cut(rest, "-")
-	i, err := strconv.Atoi(index)
-	if err != nil || i < 0 || i >= len(p.lanes) {
-		return
-	}
-	l, status := p.lanes[i], m.Header.Get("Status")
-	if status == "100" {
-		return
-	}
-	if kind == "f" {
-		p.answered(l)
-	} else if token == l.request {
-		l.request, l.credit = "", 0
-	}
+// onStatus takes the server's word on the pull of an inbox.
+func (p *Puller) onStatus(m *nats.Msg, in *inbox) {
+	l, status, text := p.lanes[in.lane], m.Header.Get("Status"), m.Header.Get("Description")
+	gone := status == "503" || strings.Contains(text, "Consumer Deleted") || strings.Contains(text, "Stream Deleted")
 	switch {
-	case status == "503", strings.Contains(m.Header.Get("Description"), "Consumer Deleted"), strings.Contains(m.Header.Get("Description"), "Stream Deleted"):
+	case status == "100":
+		return
+	case gone: // who says so need not be who delivered
+		p.forgetPulls(l)
+		go p.restore(in.lane, l.Lane, l.name)
+	default: // it comes from the leader of the consumer, in line with what it delivered
+		in.ended()
+		if in == l.fence {
+			p.answered()
+		}
+	}
+	if status != "404" && status != "408" {
 		l.retryAt = time.Now().Add(retryGone)
-		go p.restore(i, l.Lane, l.name)
-	case status == "404", status == "408":
-	default:
-		p.cfg.Logger.Debug("pull ended", "lane", l.String(), "status", status, "description", m.Header.Get("Description"))
+		p.cfg.Logger.Debug("pull ended", "lane", l.String(), "status", status, "description", text)
 	}
 }
 

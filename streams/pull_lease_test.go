@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/internal/check"
 )
 
-// However long a delivery lies in this process, its lease began no later than it arrived: markers that came behind it say nothing of it.
+// However long a delivery lies in this process, its lease counts from the pull that it answers.
 func TestLeaseOfADeliveryThatLayAround(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -20,9 +19,7 @@ func TestLeaseOfADeliveryThatLayAround(t *testing.T) {
 	held, going := make(chan struct{}), make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(going) })
 	var once sync.Once
-	nc := r.connect()
-	markers := make(chan struct{}, 1000)
-	p := r.puller(nc, runs, func(c *PullConfig) {
+	p := r.puller(r.connect(), runs, func(c *PullConfig) {
 		c.Slots, c.AckWait = 8, time.Second
 		deliver := c.Deliver
 		c.Deliver = func(d Delivery) {
@@ -35,32 +32,80 @@ func TestLeaseOfADeliveryThatLayAround(t *testing.T) {
 	})
 	t.Cleanup(goOn) // before it is stopped
 	r.parked(runs)
-	r.subscribe(nc, p.prefix+"t", func(*nats.Msg) { markers <- struct{}{} })
 	before := time.Now()
 	r.publish(laneA)
 	<-held
-	check.Receive(t, "the first run", p.work)
+	if d := check.Receive(t, "the first run", p.work); d.Leased.After(before) {
+		t.Errorf("its pull was parked, and its lease began %s later", d.Leased.Sub(before))
+	}
 	r.publish(laneA)
 	check.Await(t, "the second run is on its way", func() bool {
 		info, err := findConsumer(t.Context(), r.js, runs.Name, laneA)
 		return err == nil && info.NumPending == 0 && info.NumAckPending == 2
 	})
-	check.OK(t, nc.Flush()) // what was sent has arrived
-	arrived := time.Now()
-	for len(markers) > 0 {
-		<-markers
-	}
-	check.Await(t, "time passes", func() bool { return time.Since(arrived) > 300*time.Millisecond })
+	delivered := time.Now()
+	check.Await(t, "time passes", func() bool { return time.Since(delivered) > 300*time.Millisecond })
 	goOn()
-	d := check.Receive(t, "the second run", p.work)
-	if !d.Leased.Before(arrived) || d.Leased.Before(before.Add(-2*time.Second)) {
-		t.Errorf("its lease began %s after it had arrived", d.Leased.Sub(arrived))
+	if d := check.Receive(t, "the second run", p.work); d.Leased.After(delivered) || d.Leased.Before(before.Add(-time.Second)) {
+		t.Errorf("its lease began %s after it was delivered", d.Leased.Sub(delivered))
 	}
-	check.Receive(t, "a marker", markers) // they go on
+	asked := time.Now()
+	check.Await(t, "pulls that are younger", func() bool { return time.Since(asked) > 2*PullFor(time.Second) })
 	id := r.publish(laneA)
-	if d = check.Receive(t, "the third run", p.work); idOf(t, d) != id || time.Since(d.Leased) > 10*time.Second {
+	if d := check.Receive(t, "the third run", p.work); idOf(t, d) != id || d.Leased.Before(asked) {
 		t.Errorf("%s, its lease began at %s", idOf(t, d), d.Leased)
 	}
+}
+
+// A delivery that is held up between the server that leads its consumer and the one that the executor speaks to is overtaken by all that the executor hears of its own.
+func TestLeaseOfADeliveryHeldUpBetweenServers(t *testing.T) {
+	t.Parallel()
+	r := newCluster(t)
+	runs := r.ensure()
+	check.OK(t, EnsureConsumer(t.Context(), r.js, runs, laneA, time.Second))
+	s, err := r.js.Stream(t.Context(), runs.Name)
+	check.OK(t, err)
+	leader, stream, near := r.consumer(runs, laneA).Cluster.Leader, s.CachedInfo().Cluster.Leader, ""
+	for name := range r.nodes {
+		if name != leader && name != stream {
+			near = name
+		}
+	}
+	nc := r.dial(Dial{URL: r.nodes[near].ClientURL()})
+	p := r.puller(nc, runs, func(c *PullConfig) { c.AckWait = 2 * time.Second })
+	r.nc = r.dial(Dial{URL: r.nodes[leader].ClientURL()})
+	r.js = jsOf(t, r.nc)
+	r.parked(runs)
+	r.link(leader, near).Freeze()
+	id := r.publish(laneA)
+	check.Await(t, "the run is on its way", func() bool { return r.consumer(runs, laneA).NumAckPending == 1 })
+	delivered := time.Now()
+	check.Await(t, "the executor and its server speak to each other", func() bool { return nc.Flush() == nil && time.Since(delivered) > time.Second })
+	r.link(leader, near).Heal()
+	if d := check.Receive(t, "the run", p.work); idOf(t, d) != id || d.Leased.After(delivered) {
+		t.Errorf("%s, its lease began %s after it was delivered", idOf(t, d), d.Leased.Sub(delivered))
+	}
+}
+
+// What comes by a pull that was given up, because its consumer was said to have a new leader, is as old as that pull; and nothing is kept of such pulls for ever.
+func TestLeaseOfAPullThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	nc := r.connect()
+	p := r.puller(nc, runs, func(c *PullConfig) { c.Slots, c.AckWait, c.parkFor = 8, time.Second, time.Hour })
+	r.parked(runs)
+	subscriptions, name := nc.NumSubscriptions(), r.consumer(runs, laneA).Name
+	elected := time.Now()
+	check.OK(t, r.nc.Publish(electionsOf(runs.Name)+name, nil))
+	check.Await(t, "another pull", func() bool { return r.consumer(runs, laneA).NumWaiting == 2 })
+	for _, given := range []bool{true, false} { // the server serves them in turn
+		r.publish(laneA)
+		if d := p.take(t); d.Leased.Before(elected) != given {
+			t.Errorf("pull given up: %v, its lease began %s after that", given, d.Leased.Sub(elected))
+		}
+	}
+	check.Await(t, "the end of what was subscribed to", func() bool { return nc.NumSubscriptions() == subscriptions })
 }
 
 func TestWaiting(t *testing.T) {

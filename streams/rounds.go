@@ -16,8 +16,7 @@ func (p *Puller) act() {
 	p.giveUpLate(now)
 	p.startHeld(now)
 	if p.probing >= 0 {
-		l := p.lanes[p.probing]
-		if l.request != "" {
+		if p.lanes[p.probing].pull.waits() {
 			return // not answered yet
 		}
 		p.probeOn()
@@ -85,11 +84,7 @@ func (p *Puller) drop(i int) { p.held = append(p.held[:i], p.held[i+1:]...) }
 func (p *Puller) fence(below job.Priority) bool {
 	asked := false
 	for i, l := range p.lanes {
-		if l.Priority >= below || time.Now().Before(l.retryAt) {
-			continue
-		}
-		if p.request(i, "f", 1, true) {
-			l.fenced, l.fenceBy = true, time.Now().Add(parkSlack)
+		if l.Priority < below && !l.fence.waits() && p.request(i, &l.fence, 1, true) {
 			p.fences++
 			asked = true
 		}
@@ -117,7 +112,7 @@ func (p *Puller) beginRound() {
 // bottom takes one run from the lowest lane that is not asked already, so that nobody starves behind a flood from above.
 func (p *Puller) bottom() {
 	for i := len(p.lanes) - 1; i >= 0; i-- {
-		if p.lanes[i].credit == 0 && p.ask(i, 1, true) {
+		if !p.lanes[i].pull.waits() && p.ask(i, 1, true) {
 			p.probing, p.lowest = i, true
 			return
 		}
@@ -137,7 +132,7 @@ func (p *Puller) probeOn() {
 			p.beginRound() // a more urgent lane has more
 			return
 		}
-		if p.lanes[i].credit > 0 {
+		if p.lanes[i].pull.waits() {
 			continue // a pull is parked there: what it has, it sends
 		}
 		if p.ask(i, p.free, true) {
@@ -162,66 +157,72 @@ func (p *Puller) park() {
 	p.parked, p.lingerAt = true, time.Time{}
 	want := min(p.free, maxParked)
 	for i, l := range p.lanes {
-		if l.request == "" && l.credit == 0 {
+		if !l.pull.waits() {
 			p.ask(i, want, false)
 		}
 	}
 }
 
 func (p *Puller) ask(i, batch int, noWait bool) bool {
-	l := p.lanes[i]
-	if time.Now().Before(l.retryAt) {
-		return false
-	}
-	if !p.request(i, "p", batch, noWait) {
-		return false
-	}
-	l.request = "p-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
-	l.credit += batch
-	l.giveUp = time.Now().Add(parkSlack)
-	if !noWait {
-		l.giveUp = l.giveUp.Add(p.cfg.parkFor)
-	}
-	return true
+	return p.request(i, &p.lanes[i].pull, batch, noWait)
 }
 
-func (p *Puller) request(i int, kind string, batch int, noWait bool) bool {
-	p.pullSeq++
+// request pulls from a lane by one of its inboxes, which nothing is under way for.
+func (p *Puller) request(i int, by **inbox, batch int, noWait bool) bool {
+	now, l := time.Now(), p.lanes[i]
+	if now.Before(l.retryAt) {
+		return false
+	}
+	if *by == nil {
+		in, err := p.openInbox(i)
+		if err != nil {
+			l.retryAt = now.Add(retryGone)
+			return false
+		}
+		*by = in
+	}
+	in := *by
 	b := make([]byte, 0, 64)
 	b = append(b, `{"batch":`...)
 	b = strconv.AppendInt(b, int64(batch), 10)
+	giveUp := now.Add(parkSlack)
 	if noWait {
 		b = append(b, `,"no_wait":true}`...)
 	} else {
 		b = append(b, `,"expires":`...)
 		b = strconv.AppendInt(b, int64(p.cfg.parkFor), 10)
 		b = append(b, '}')
+		giveUp = giveUp.Add(p.cfg.parkFor)
 	}
-	reply := p.prefix + kind + "-" + strconv.Itoa(i) + "-" + strconv.FormatUint(p.pullSeq, 36)
-	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.runs.Name+"."+p.lanes[i].name, reply, b); err != nil {
-		p.lanes[i].retryAt = time.Now().Add(retryGone) // away: the reconnect resets us
+	p.pullSeq++
+	token := strconv.FormatUint(p.pullSeq, 36)
+	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+p.runs.Name+"."+l.name, in.prefix+token, b); err != nil {
+		l.retryAt = now.Add(retryGone) // away: the reconnect resets us
+		p.retire(in)                   // a part of it may have been sent
+		*by = nil
 		return false
 	}
+	in.token, in.asked, in.credit, in.giveUp = token, now, batch, giveUp
 	return true
 }
 
 // giveUpLate forgets pulls that should have been answered long ago.
 func (p *Puller) giveUpLate(now time.Time) {
 	for _, l := range p.lanes {
-		if l.credit > 0 && now.After(l.giveUp) {
-			l.credit, l.request = 0, ""
-		}
-		if l.fenced && now.After(l.fenceBy) {
-			p.answered(l)
+		if l.pull.waits() && now.After(l.pull.giveUp) || l.fence.waits() && now.After(l.fence.giveUp) {
+			p.forgetPulls(l)
 		}
 	}
+	p.closeRetired(now)
 }
 
+// forget waits for no answer any more.
 func (p *Puller) forget() {
 	for _, l := range p.lanes {
-		l.fenced, l.credit, l.request, l.retryAt = false, 0, "", time.Time{}
+		p.forgetPulls(l)
+		l.retryAt = time.Time{}
 	}
-	p.fences, p.probing, p.parked, p.found = 0, -1, false, true
+	p.probing, p.parked, p.found = -1, false, true
 }
 
 // nextWake is how long nothing needs to be done unless something comes.
@@ -240,7 +241,7 @@ func (p *Puller) nextWake() time.Duration {
 		sooner(p.lingerAt)
 	}
 	for _, l := range p.lanes {
-		if l.credit == 0 && p.free > 0 && now.Before(l.retryAt) {
+		if !l.pull.waits() && p.free > 0 && now.Before(l.retryAt) {
 			sooner(l.retryAt)
 		}
 	}

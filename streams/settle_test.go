@@ -2,69 +2,23 @@ package streams
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"net/url"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/waterclock-io/waterclock/chaos/process"
 	"github.com/waterclock-io/waterclock/internal/check"
 )
-
-// cluster starts three servers that keep streams three times.
-func cluster(t *testing.T) map[string]*server.Server {
-	t.Helper()
-	var routes []*url.URL
-	for range 3 {
-		address, err := process.FreeAddress()
-		check.OK(t, err)
-		routes = append(routes, &url.URL{Scheme: "nats-route", Host: address})
-	}
-	all := map[string]*server.Server{}
-	for i, r := range routes {
-		_, port, err := net.SplitHostPort(r.Host)
-		check.OK(t, err)
-		n, err := strconv.Atoi(port)
-		check.OK(t, err)
-		name := fmt.Sprintf("n%d", i+1)
-		s, err := server.NewServer(&server.Options{
-			ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: n}, Routes: routes,
-		})
-		check.OK(t, err)
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		all[name] = s
-	}
-	return all
-}
 
 // Without a majority nothing that is published is stored, nor is it known not to be: Settle says so, and does not before there is one.
 func TestSettleNeedsAMajority(t *testing.T) {
 	t.Parallel()
-	nodes := cluster(t)
-	r := &rig{t: t, reg: newMemory()}
-	r.nc = r.dial(Dial{URL: nodes["n1"].ClientURL()})
-	r.js = jsOf(t, r.nc)
-	var runs Runs
-	check.Await(t, "the streams of a cluster", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		var err error
-		runs, err = Ensure(ctx, r.js, r.reg, Limits{Replicas: 3}, quiet)
-		return err == nil
-	})
-	check.Await(t, "a majority", func() bool { return Settle(t.Context(), r.js, runs) == nil })
+	r := newCluster(t)
+	runs := r.ensure()
 	s, err := r.js.Stream(t.Context(), runs.Name)
 	check.OK(t, err)
 	leader := s.CachedInfo().Cluster.Leader
-	js := jsOf(t, r.dial(Dial{URL: nodes[leader].ClientURL()}))
+	js := jsOf(t, r.dial(Dial{URL: r.nodes[leader].ClientURL()}))
 	check.OK(t, Settle(t.Context(), js, runs))
-	for name, n := range nodes {
+	for name, n := range r.nodes {
 		if name != leader {
 			n.Shutdown()
 		}

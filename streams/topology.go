@@ -75,6 +75,9 @@ type Registrar interface {
 // old stream is deleted and the new one made. Runs that were handed out to the old one are found by their planner's watch.
 func Ensure(ctx context.Context, js jetstream.JetStream, reg Registrar, limits Limits, log *slog.Logger) (Runs, error) {
 	limits = limits.withDefaults()
+	if err := checkLevel(ctx, js); err != nil {
+		return Runs{}, err
+	}
 	cluster, err := reg.Cluster(ctx)
 	if err != nil {
 		return Runs{}, fmt.Errorf("read cluster identity: %w", err)
@@ -85,6 +88,24 @@ func Ensure(ctx context.Context, js jetstream.JetStream, reg Registrar, limits L
 		}
 	}
 	return ensureRuns(ctx, js, reg, limits, cluster.StoreID, log)
+}
+
+// leastLevel is the JetStream API level of NATS 2.12: servers before it send a delivery before they have replicated it, and say that a pull is over before they send what
+// answers it (nats-server pull requests 6792 and 7046). Leases rely on both.
+const leastLevel = 2
+
+// checkLevel refuses a server that is too old.
+func checkLevel(ctx context.Context, js jetstream.JetStream) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	info, err := js.AccountInfo(ctx)
+	if err != nil {
+		return fmt.Errorf("ask for the level of JetStream: %w", err)
+	}
+	if info.API.Level < leastLevel {
+		return fmt.Errorf("JetStream of the NATS server: given API level %d, allowed: %d and above, which is NATS 2.12 or later", info.API.Level, leastLevel)
+	}
+	return nil
 }
 
 // Only LIVE allows direct reads: any copy answers those, also one that lags behind, and of what stands in RUNS and STATUS nobody may be told that it is not there.

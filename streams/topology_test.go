@@ -3,12 +3,15 @@ package streams
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/internal/check"
@@ -307,5 +310,21 @@ func TestDeleteHandOverWaitsForNATS(t *testing.T) {
 	_, found, err := FindRun(t.Context(), r.js, runs, RunSubject(laneA, tm.RunID, 1))
 	if err != nil || found {
 		t.Errorf("it is there: %v, %v", found, err)
+	}
+}
+
+func TestServerThatIsTooOld(t *testing.T) {
+	t.Parallel()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	check.OK(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	r := &rig{t: t, reg: newMemory()}
+	r.nc = r.dial(Dial{URL: s.ClientURL()})
+	r.subscribe(r.nc, "$JS.API.INFO", func(m *nats.Msg) { _ = m.Respond([]byte(`{"api":{"level":1}}`)) }) // as NATS 2.11
+	check.OK(t, r.nc.Flush())
+	_, err = Ensure(t.Context(), jsOf(t, r.nc), r.reg, Limits{}, quiet)
+	if err == nil || !strings.Contains(err.Error(), "given API level 1, allowed: 2 and above, which is NATS 2.12 or later") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 		{name: "variable of a section", environ: []string{"WATERCLOCK_HTTP_NONE=1"}, want: []string{"environment: WATERCLOCK_HTTP_NONE: there is no such key"}},
 		{name: "misspelt variable", environ: []string{"WATERCLOCK_HTPP_LISTEN=1"}, want: []string{"did you mean WATERCLOCK_HTTP_LISTEN?"}},
 		{name: "half of TLS", args: []string{"--http.tls_cert", "/c"}, want: []string{"http.tls_cert and http.tls_key: given only one of them"}},
-		{name: "heartbeat", args: []string{"--lease.heartbeat", "9s"}, want: []string{"lease.heartbeat + lease.margin: given 11s, allowed: less than 9s with lease.ack_wait 10s"}},
+		{name: "heartbeat", args: []string{"--lease.heartbeat", "9s"}, want: []string{"lease.heartbeat + lease.margin: given 11s, allowed: less than 7.5s with lease.ack_wait 10s"}},
 		{name: "exec allows nothing", args: []string{"--executor.kinds.exec.enabled"}, want: []string{"executor.kinds.exec.allow: given nothing"}},
 		{name: "store", args: []string{"--store.url", "mysql://h/db"}, want: []string{`store.url: given "mysql://h/db", allowed: sqlite:PATH`}},
 		{name: "sqlite without a path", args: []string{"--store.url", "sqlite:"}, want: []string{"store.url"}},

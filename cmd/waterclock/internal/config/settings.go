@@ -27,7 +27,7 @@ var settings = []setting{
 	{"http.tls_cert", "PEM file of the TLS certificate with its chain. Empty: plain HTTP.", "a path, together with http.tls_key", nil},
 	{"http.tls_key", "PEM file of the TLS private key.", "a path, together with http.tls_cert", nil},
 
-	{"nats.url", "The NATS server with JetStream: embedded starts one inside this process; else its addresses, separated by commas.",
+	{"nats.url", "The NATS server with JetStream (2.12 or later): embedded starts one inside this process; else its addresses, separated by commas.",
 		"embedded, or nats://, tls://, ws:// or wss:// addresses separated by commas", is(natsURL)},
 	{"nats.listen", "Address of the embedded NATS server, for executors in other processes. Port 0 takes a free port.", "host:port", is(hostPort)},
 	{"nats.credentials", "File with the credentials (.creds) for NATS. Empty: none.", "a path", nil},
