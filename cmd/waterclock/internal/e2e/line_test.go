@@ -97,6 +97,11 @@ func seriesHasNoGapAndNoExtra(t *testing.T, r *rig) {
 		if got.State != job.Completed {
 			return "series is " + string(got.State)
 		}
+		timers, err := r.store.Timers(t.Context(), []*job.Job{j})
+		check.OK(t, err)
+		if len(timers) > 0 {
+			return "its last occurrence is handed out and has not ended"
+		}
 		return ""
 	})
 	mu.Lock()
