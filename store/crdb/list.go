@@ -3,6 +3,7 @@ package crdb
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ const (
 	largestPage  = 1000
 )
 
-// ListJobs implements store.Jobs. Whether a one-time job is completed is seen from its timer, so pages are read on until enough of them fit.
+// ListJobs implements store.Jobs. Whether the last run of a job has come to its end is seen from its timers, so pages are read on until enough of them fit.
 func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*job.Job, error) {
 	created, id := startOf(q.BeforeCreated), q.BeforeID
 	page := min(max(q.Limit, smallestPage), largestPage)
@@ -57,6 +58,8 @@ func listQuery(q *store.JobQuery, created int64, id uuid.UUID, limit int) (strin
 	switch q.State {
 	case "":
 		text += " AND j.state <> 'deleted'"
+	case job.Active:
+		text += " AND j.state IN ('active', 'completed')"
 	case job.Completed:
 		text += " AND (j.state = 'completed' OR (j.state = 'active' AND NOT j.recurring))"
 	default:
@@ -90,19 +93,14 @@ func (s *Store) fitting(ctx context.Context, found []*job.Job, state job.State) 
 	if state != job.Active && state != job.Completed {
 		return found, nil
 	}
-	var once []*job.Job
-	for _, j := range found {
-		if j.State == job.Active && !j.Spec.Recurring() {
-			once = append(once, j)
-		}
-	}
-	live, err := s.live(ctx, once)
+	going := func(j *job.Job) bool { return j.State == job.Active && j.Spec.Recurring() }
+	live, err := s.live(ctx, slices.DeleteFunc(slices.Clone(found), going))
 	if err != nil {
 		return nil, err
 	}
 	fit := found[:0]
 	for _, j := range found {
-		if j.State != job.Active || j.Spec.Recurring() || live[j.ID] == (state == job.Active) {
+		if going(j) || live[j.ID] == (state == job.Active) {
 			fit = append(fit, j)
 		}
 	}

@@ -99,13 +99,13 @@ func (s *Store) ChangeJob(
 }
 
 const listJobs = "SELECT " + jobColumns + " FROM jobs j INDEXED BY jobs_list WHERE j.namespace = ?1 AND (j.created_at, j.job_id) < (?2, ?3) " +
-	"AND CASE ?4 WHEN '' THEN j.state <> 'deleted' WHEN 'completed' THEN j.state = 'completed' OR (j.state = 'active' AND NOT j.recurring) ELSE j.state = ?4 END " +
+	"AND CASE ?4 WHEN '' THEN j.state <> 'deleted' WHEN 'active' THEN j.state IN ('active', 'completed') WHEN 'completed' THEN j.state = 'completed' OR (j.state = 'active' AND NOT j.recurring) ELSE j.state = ?4 END " +
 	"AND (?5 = '' OR j.queue = ?5) AND (?6 = '' OR j.kind = ?6) AND (?7 = '' OR substr(j.name, 1, length(?7)) = ?7) " +
 	"AND (?8 = '' OR NOT EXISTS (SELECT 1 FROM json_each(?8) w WHERE NOT EXISTS " +
 	"(SELECT 1 FROM json_each(j.labels) l WHERE l.key = w.key AND l.value = w.value))) " +
 	"ORDER BY j.created_at DESC, j.job_id DESC LIMIT ?9"
 
-// ListJobs implements store.Jobs. Whether a one-time job is completed is seen from its timer, so pages are read on until enough of them fit.
+// ListJobs implements store.Jobs. Whether the last run of a job has come to its end is seen from its timers, so pages are read on until enough of them fit.
 func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*job.Job, error) {
 	labels := ""
 	if len(q.Labels) > 0 {
@@ -154,7 +154,7 @@ func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*job.Job, err
 
 // fits tells whether a job whose row fits a filter is in that state for the user.
 func (c *conn) fits(j *job.Job, state job.State) (bool, error) {
-	if j.State != job.Active || j.Spec.Recurring() || (state != job.Active && state != job.Completed) {
+	if (state != job.Active && state != job.Completed) || (j.State == job.Active && j.Spec.Recurring()) {
 		return true, nil
 	}
 	live, err := c.live(j)

@@ -70,20 +70,21 @@ func testJobs(t *testing.T, g *group) {
 		}
 	})
 	g.run(t, "filters", testFilters)
-	g.run(t, "a job is completed when its only run is over", func(t *testing.T, b *bundle) {
+	g.run(t, "a job is completed when its only run or its last is over", func(t *testing.T, b *bundle) {
 		over, waits, series, paused, done := b.once(b.base), b.once(b.base), b.every(b.base), b.once(b.base), b.every(b.base)
-		retried := b.once(b.base)
-		paused.State, done.State = job.Paused, job.Completed
-		timers := b.submit(t, over, waits, series, paused, done, retried)
+		retried, last := b.once(b.base), b.every(b.base)
+		paused.State, done.State, last.State = job.Paused, job.Completed, job.Completed
+		timers := b.submit(t, over, waits, series, paused, done, retried, last)
 		// A series is not completed for want of a timer; a run that comes back is still live under its new key.
 		b.change(t, over, store.Change{Remove: []store.TimerKey{timers[0].TimerKey}})
 		b.change(t, series, store.Change{Remove: []store.TimerKey{timers[2].TimerKey}})
+		b.change(t, done, store.Change{Remove: []store.TimerKey{timers[4].TimerKey}})
 		b.change(t, retried, store.Change{
 			Remove: []store.TimerKey{timers[5].TimerKey}, Put: []store.Timer{store.Again(timers[5], nil, b.at(time.Hour), 2)},
 		})
 		for state, want := range map[job.State][]*job.Job{
-			"":            {over, waits, series, paused, done, retried},
-			job.Active:    {waits, series, retried},
+			"":            {over, waits, series, paused, done, retried, last},
+			job.Active:    {waits, series, retried, last},
 			job.Paused:    {paused},
 			job.Completed: {over, done},
 			job.Deleted:   {},
