@@ -21,7 +21,8 @@ type inbox struct {
 	prefix  string    // of its subjects
 	token   string    // ends the subject of the pull under way; empty: there is none
 	asked   time.Time // when the last pull was sent
-	credit  int       // messages asked for and not delivered
+	batch   int       // messages that it asked for
+	credit  int       // of them, not delivered
 	giveUp  time.Time // when an answer to the pull under way is not waited for any more
 	retired time.Time
 }

@@ -56,7 +56,8 @@ const (
 	// election: nothing is delivered until it has expired and is given up.
 	parkMost     = 5 * time.Second
 	parkSlack    = 2 * time.Second // past this after its expiry a pull that got no answer is given up
-	maxParked    = 64              // credits parked on one lane
+	leastParked  = 4               // messages that a pull parked on a lane asks for which nothing came by lately
+	mostParked   = 64              // and where each pull is used up before it expires
 	probeLinger  = time.Millisecond
 	bottomEvery  = 8 // after so many rounds that did not come to the lowest lane, one begins there
 	idleConsumer = time.Hour
@@ -111,6 +112,7 @@ type lane struct {
 	consumer
 	pull    *inbox    // may be nil, as may fence
 	fence   *inbox    // of the question whether the lane has anything, which asks for one message
+	park    int       // messages that the next parked pull asks for
 	retryAt time.Time // not asked before: its consumer is missing
 }
 
@@ -131,12 +133,12 @@ func NewPuller(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, runs 
 	p := &Puller{
 		cfg: cfg, nc: nc, js: js, runs: runs, prefix: nc.NewInbox() + ".", elections: electionsOf(runs.Name), inboxes: map[*nats.Subscription]*inbox{}, free: cfg.Slots, probing: -1,
 		// Room for all that can be under way, so that the client never drops a delivery.
-		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(maxParked+8)+1024), freed: make(chan int, cfg.Slots+1), again: make(chan restored), reset: make(chan struct{}, 1),
+		msgs: make(chan *nats.Msg, cfg.Slots+len(cfg.Queues)*len(job.Priorities)*(mostParked+8)+1024), freed: make(chan int, cfg.Slots+1), again: make(chan restored), reset: make(chan struct{}, 1),
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	for _, prio := range job.Priorities {
 		for _, q := range cfg.Queues {
-			p.lanes = append(p.lanes, &lane{Lane: Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}})
+			p.lanes = append(p.lanes, &lane{Lane: Lane{Namespace: q.Namespace, Queue: q.Name, Priority: prio}, park: leastParked})
 		}
 	}
 	for _, l := range p.lanes {
@@ -270,7 +272,9 @@ func (p *Puller) onRun(m *nats.Msg, in *inbox) {
 		in.took()
 		switch in {
 		case l.pull:
-			p.more = p.more || !in.waits()
+			if !in.waits() {
+				p.more, l.park = true, min(4*l.park, mostParked)
+			}
 		case l.fence:
 			p.answered()
 		}
@@ -338,6 +342,9 @@ func (p *Puller) onStatus(m *nats.Msg, in *inbox) {
 		p.forgetPulls(l)
 		go p.restore(in.lane, l.Lane, l.name)
 	default: // it comes from the leader of the consumer, in line with what it delivered
+		if status == "408" && in.credit == in.batch {
+			l.park = leastParked // nothing came by it
+		}
 		in.ended()
 		if in == l.fence {
 			p.answered()

@@ -65,15 +65,20 @@ func TestLeaseOfADeliveryHeldUpBetweenServers(t *testing.T) {
 	check.OK(t, EnsureConsumer(t.Context(), r.js, runs, laneA, time.Second))
 	s, err := r.js.Stream(t.Context(), runs.Name)
 	check.OK(t, err)
-	leader, stream, near := r.consumer(runs, laneA).Cluster.Leader, s.CachedInfo().Cluster.Leader, ""
+	leader, stream := r.consumer(runs, laneA).Cluster.Leader, s.CachedInfo().Cluster.Leader
+	near, third := "", ""
 	for name := range r.nodes {
-		if name != leader && name != stream {
+		switch {
+		case name == leader:
+		case near == "" && name != stream:
 			near = name
+		default:
+			third = name
 		}
 	}
 	nc := r.dial(Dial{URL: r.nodes[near].ClientURL()})
 	p := r.puller(nc, runs, func(c *PullConfig) { c.AckWait = 2 * time.Second })
-	r.nc = r.dial(Dial{URL: r.nodes[leader].ClientURL()})
+	r.nc = r.dial(Dial{URL: r.nodes[third].ClientURL()})
 	r.js = jsOf(t, r.nc)
 	r.parked(runs)
 	r.link(leader, near).Freeze()

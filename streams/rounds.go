@@ -152,13 +152,13 @@ func (p *Puller) probeOn() {
 	p.park()
 }
 
-// park leaves a pull on every lane that has none, or whose pull is half used.
+// park leaves a pull on every lane that has none. Where runs of several priorities fall due together, what such pulls bring of a lower one starts before the rest of
+// the higher, so they ask for few until it shows that there are many.
 func (p *Puller) park() {
 	p.parked, p.lingerAt = true, time.Time{}
-	want := min(p.free, maxParked)
 	for i, l := range p.lanes {
 		if !l.pull.waits() {
-			p.ask(i, want, false)
+			p.ask(i, min(p.free, l.park), false)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (p *Puller) request(i int, by **inbox, batch int, noWait bool) bool {
 		*by = nil
 		return false
 	}
-	in.token, in.asked, in.credit, in.giveUp = token, now, batch, giveUp
+	in.token, in.asked, in.batch, in.credit, in.giveUp = token, now, batch, batch, giveUp
 	return true
 }
 
