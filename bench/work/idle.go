@@ -28,6 +28,12 @@ func idle(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 		return nil, err
 	}
 	took := time.Since(began)
+	// What the submits left behind is not idleness.
+	if dsn := t.Env.PostgresDSN; dsn != "" {
+		if err := world.Tidy(ctx, dsn); err != nil {
+			return nil, err
+		}
+	}
 	if err := world.Wait(ctx, quiet); err != nil {
 		return nil, err
 	}

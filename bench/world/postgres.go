@@ -106,6 +106,21 @@ func (p *Postgres) NewDatabase(ctx context.Context) (dsn string, drop func(conte
 	return p.DSN(name), drop, p.ask(ctx, "CHECKPOINT", nil)
 }
 
+// Tidy does now what PostgreSQL would do in its own time after many writes: vacuum, analyze and a checkpoint.
+func Tidy(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	for _, statement := range []string{"VACUUM (ANALYZE)", "CHECKPOINT"} {
+		if _, err = conn.Exec(ctx, statement); err != nil {
+			err = fmt.Errorf("%s: %w", statement, err)
+			break
+		}
+	}
+	return errors.Join(err, conn.Close(ctx))
+}
+
 // ask executes one statement as the superuser; where into is not nil it gets the one value of the one row.
 func (p *Postgres) ask(ctx context.Context, statement string, into any) error {
 	conn, err := pgx.Connect(ctx, p.DSN("postgres"))
