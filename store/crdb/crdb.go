@@ -80,7 +80,7 @@ func Open(ctx context.Context, dsn string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if s.dialect, err = detect(ctx, base); err != nil {
-		return nil, fmt.Errorf("open database: %w", classify(err))
+		return nil, fmt.Errorf("open database: %w", opening(err))
 	}
 	if opts.NoMigrate {
 		err = checkSchema(ctx, dsn)

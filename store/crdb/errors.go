@@ -26,6 +26,8 @@ const (
 	undefinedTable       = "42P01"
 	duplicateTable       = "42P07"
 	duplicateObject      = "42710"
+
+	insufficientPrivilege = "42501"
 )
 
 // unavailableClasses are the classes of SQLSTATE that say that the server could not, not that the statement was wrong: connection, resources (disk full
@@ -34,6 +36,9 @@ var unavailableClasses = []string{"08", "53", "57", "58"}
 
 // unavailableCodes are single codes of that meaning: a standby, a transaction that stood idle too long, a lock that could not be had.
 var unavailableCodes = []string{"25006", "25P03", "55P03"}
+
+// refusalClasses are those of a server that knows no such user, password or database.
+var refusalClasses = []string{"28", "3D"}
 
 // commitError is a failure after the commit was asked for, where the answer does not tell what became of it.
 type commitError struct{ err error }
@@ -61,7 +66,19 @@ func unknownOutcome(err error) bool {
 	return errors.As(err, &ours) || errors.As(err, &theirs) || sqlState(err) == completionUnknown
 }
 
+// opening is classify for who opens the store: that the server lets nobody in by this address is no reason to wait.
+func opening(err error) error {
+	if code := sqlState(err); code != "" && (slices.Contains(refusalClasses, code[:2]) || code == insufficientPrivilege) {
+		return err
+	}
+	return classify(err)
+}
+
 func unavailable(err error) bool {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || fatal(err) {
+		return true // whatever its code: it says nothing of what was asked
+	}
 	if code := sqlState(err); code != "" {
 		// What was repeated until the bound and still collided was rolled back each time.
 		return code == serializationFailure || code == deadlockDetected ||

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -171,6 +174,33 @@ func TestNoConnectionLeft(t *testing.T) {
 	}
 }
 
+// A server that lets nobody in says nothing of what was to be written: calls wait for it to do so again. Who starts is told the reason.
+func TestServerLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	dsn := newDatabase(t)
+	admin := rawConn(t, dsn)
+	role := "locked_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	run(t, admin, "CREATE ROLE "+role+" SUPERUSER LOGIN")
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	s := open(t, u.String(), Options{})
+	run(t, admin, "ALTER ROLE "+role+" NOLOGIN")
+	s.hot.Reset()
+	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrUnavailable) || sqlState(err) != "28000" {
+		t.Errorf("ping: %v, want ErrUnavailable", err)
+	}
+	if _, err := Open(t.Context(), u.String(), Options{}); err == nil || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("open: %v, want what the server says", err)
+	}
+	run(t, admin, "ALTER ROLE "+role+" LOGIN")
+	if err := s.Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+}
+
 // A session that the operator ends while it waits for a lock has done nothing.
 func TestSessionIsEndedBeforeItsCommit(t *testing.T) {
 	t.Parallel()
@@ -237,6 +267,13 @@ func TestAnswersOfTheServer(t *testing.T) {
 			if got := errors.Is(err, sentinel); got != (want == sentinel) {
 				t.Errorf("%s: is %v: %v", code, sentinel, got)
 			}
+		}
+	}
+	for code, refused := range map[string]bool{"28P01": true, "3D000": true, "42501": true, "53300": false, "XX000": false} {
+		// Whatever the reason for which nobody gets in: what was to be written is not to blame. Who starts with such an address is told so at once.
+		err := fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code, SeverityUnlocalized: "FATAL"})
+		if !errors.Is(classify(err), store.ErrUnavailable) || errors.Is(opening(err), store.ErrUnavailable) == refused {
+			t.Errorf("%s: %v, and when it is opened %v", code, classify(err), opening(err))
 		}
 	}
 	for name, tc := range map[string]struct {

@@ -22,7 +22,7 @@ var migrationFiles embed.FS
 func Migrate(ctx context.Context, dsn string) (from, to int64, err error) {
 	m, err := newMigrator(ctx, dsn)
 	if err != nil {
-		return 0, 0, fmt.Errorf("migrate database: %w", classify(err))
+		return 0, 0, fmt.Errorf("migrate database: %w", opening(err))
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	from, known, err := m.versions(ctx)
@@ -33,7 +33,7 @@ func Migrate(ctx context.Context, dsn string) (from, to int64, err error) {
 		return from, from, newer(from, known)
 	}
 	if err != nil {
-		return from, from, fmt.Errorf("migrate database: %w", classify(err))
+		return from, from, fmt.Errorf("migrate database: %w", opening(err))
 	}
 	return from, known, nil
 }
@@ -42,12 +42,12 @@ func Migrate(ctx context.Context, dsn string) (from, to int64, err error) {
 func MigrationStatus(ctx context.Context, dsn string) (current, known int64, err error) {
 	m, err := newMigrator(ctx, dsn)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read schema version: %w", classify(err))
+		return 0, 0, fmt.Errorf("read schema version: %w", opening(err))
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	current, known, err = m.versions(ctx)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read schema version: %w", classify(err))
+		return 0, 0, fmt.Errorf("read schema version: %w", opening(err))
 	}
 	return current, known, nil
 }
