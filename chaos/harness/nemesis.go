@@ -21,8 +21,10 @@ const (
 	between   = 2 * time.Second
 	calmEvery = 8
 	calm      = checker.Recovery + 5*time.Second
-	// landTries is how often a fault is brought that hits nothing, before another kind has its turn.
-	landTries = 3
+	// landTries is how often a fault is brought that hits nothing, before another kind has its turn; it is brought again only while triesLeave times as long as it
+	// has taken is left of the run, so that in a short one a single kind does not take it all.
+	landTries  = 3
+	triesLeave = 4
 )
 
 // nemesis brings faults upon a world: in lanes that go on beside each other, each drawing from kinds of its own, so that no two faults hit the same thing.
@@ -112,7 +114,7 @@ func (n *nemesis) lane(ctx context.Context, l *lane, until time.Time) error {
 			<-n.busy
 			return nil
 		}
-		err := n.bring(ctx, l.rng, l.draw())
+		err := n.bring(ctx, l.rng, l.draw(), until)
 		<-n.busy
 		if err == nil && n.calmIsDue() {
 			err = n.calm(ctx, until)
@@ -152,8 +154,9 @@ func (n *nemesis) enough() bool {
 	return n.most > 0 && total >= n.most
 }
 
-func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault) error {
-	for range landTries {
+func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault, until time.Time) error {
+	began := time.Now()
+	for try := 1; ; try++ {
 		n.note("fault: %s", f.Kind)
 		from := time.Now()
 		err := f.Bring(ctx, rng)
@@ -172,8 +175,10 @@ func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault) erro
 		if !errors.Is(err, fault.ErrNotLanded) {
 			return fmt.Errorf("%s: %w", f.Kind, err)
 		}
+		if try == landTries || time.Until(until) < triesLeave*time.Since(began) {
+			return nil
+		}
 	}
-	return nil
 }
 
 // never are the kinds that were brought and never landed.

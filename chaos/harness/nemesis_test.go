@@ -70,8 +70,9 @@ func TestAFaultThatHitsNothingIsTriedAgainAndTold(t *testing.T) {
 	}}
 	never := fault.Fault{Kind: "never lands", Bring: func(context.Context, *rand.Rand) error { return fault.ErrNotLanded }}
 	n := newNemesis(nil, 1, t.Logf, nil)
+	until := time.Now().Add(time.Hour)
 	for _, f := range []fault.Fault{lands, never} {
-		if err := n.bring(t.Context(), source(1), f); err != nil {
+		if err := n.bring(t.Context(), source(1), f, until); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,8 +83,12 @@ func TestAFaultThatHitsNothingIsTriedAgainAndTold(t *testing.T) {
 		t.Errorf("landed %v of %v", n.landed, n.brought)
 	}
 	broken := fault.Fault{Kind: "breaks", Bring: func(context.Context, *rand.Rand) error { return errors.New("no such process") }}
-	if err := n.bring(t.Context(), source(1), broken); err == nil || !strings.Contains(err.Error(), "breaks: no such process") {
+	if err := n.bring(t.Context(), source(1), broken, until); err == nil || !strings.Contains(err.Error(), "breaks: no such process") {
 		t.Errorf("a fault that could not be brought: %v", err)
+	}
+	late := fault.Fault{Kind: "late", Bring: never.Bring}
+	if err := n.bring(t.Context(), source(1), late, time.Now()); err != nil || n.brought["late"] != 1 {
+		t.Errorf("brought %d times when the run was over, want once: %v", n.brought["late"], err)
 	}
 }
 
