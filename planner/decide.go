@@ -47,7 +47,7 @@ func decide(r *store.DueRow, now time.Time) decision {
 			return d
 		}
 	}
-	if d := r.Spec.StartDeadline; d > 0 && now.After(base.Add(d)) {
+	if d := r.Spec.StartDeadline; d > 0 && r.StartedAt.IsZero() && now.After(base.Add(d)) {
 		return decision{verdict: verdictSkip, reason: "start_deadline"}
 	}
 	return decision{}

@@ -60,6 +60,10 @@ func TestDecide(t *testing.T) {
 		{"start deadline: just in time", once, min, func(r *store.DueRow) { r.Spec.StartDeadline = min }, dispatch},
 		{"start deadline: over", once, min + 1, func(r *store.DueRow) { r.Spec.StartDeadline = min }, late},
 		{"start deadline of a retry", once, time.Hour, func(r *store.DueRow) { r.Spec.StartDeadline, r.Attempt = min, 2 }, dispatch},
+		{"start deadline of what was given back before it began", once, time.Hour, func(r *store.DueRow) { r.Spec.StartDeadline, r.Dispatch = min, 1 }, late},
+		{"start deadline of what had begun, snoozed", once, time.Hour, func(r *store.DueRow) {
+			r.Spec.StartDeadline, r.Dispatch, r.StartedAt = min, 1, noon
+		}, dispatch},
 		{"start deadline from the making of a job in the past", once, time.Hour, func(r *store.DueRow) {
 			r.Spec.StartDeadline, r.JobCreatedAt = min, noon.Add(time.Hour)
 		}, dispatch},

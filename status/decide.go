@@ -41,6 +41,9 @@ func (e *event) report() store.Report {
 	return r
 }
 
+// reasonDrained is the reason of an executor that gives back what it has begun; what it gives back for others it has not.
+const reasonDrained = "drained"
+
 // decide says what becomes of a run: what is written to history, and which rows follow. It is pure; t is the row as it was taken away (nil for dispatched),
 // j the definition as it is now (nil where it is not needed or is gone), now is database time.
 func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
@@ -65,7 +68,11 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	}
 	if ev != job.EventRetry {
 		delay := time.Duration(e.status.Delay) * time.Microsecond
-		return store.Change{Put: []store.Timer{store.Again(*t, j, now.Add(delay), t.Attempt)}}
+		back := store.Again(*t, j, now.Add(delay), t.Attempt)
+		if e.status.Kind == wirev1.StatusKind_STATUS_KIND_SNOOZED || e.status.Reason == reasonDrained {
+			back.StartedAt = micros(e.status.StartedAt) // it had begun, so it is in time, however late it goes on
+		}
+		return store.Change{Put: []store.Timer{back}}
 	}
 	next := store.Again(*t, j, now.Add(retryDelay(e.status, t, j)), t.Attempt+1)
 	next.LastError = e.status.Message
@@ -116,6 +123,9 @@ func retryDelay(s *wirev1.Status, t *store.Timer, j *job.Job) time.Duration {
 func history(e *event, t *store.Timer, to job.Step, final bool, now time.Time) store.RunRow {
 	s := e.status
 	r := t.History(to, final, s.Reason, now)
+	if t.Step == job.StepDispatched {
+		r.StartedAt = time.Time{} // what a row that was snoozed says of the hand-over before
+	}
 	if s.EndedAt > 0 {
 		r.EndedAt = micros(s.EndedAt)
 	}

@@ -308,6 +308,37 @@ func TestSeriesGoesOn(t *testing.T) {
 	}
 }
 
+// What had begun and comes back says when, so that it is not taken for one that could not start in time; how it ends later says nothing of that.
+func TestWhatHadBegunSaysSo(t *testing.T) {
+	t.Parallel()
+	j := newJob(false, job.Active)
+	began := noon.Add(time.Second)
+	for _, c := range []struct {
+		kind   wirev1.StatusKind
+		reason string
+		want   time.Time
+	}{
+		{wirev1.StatusKind_STATUS_KIND_SNOOZED, "snoozed", began},
+		{wirev1.StatusKind_STATUS_KIND_RELEASED, "drained", began},
+		{wirev1.StatusKind_STATUS_KIND_RELEASED, "surplus", time.Time{}},
+		{wirev1.StatusKind_STATUS_KIND_LOST, "lost", time.Time{}},
+	} {
+		row := timerOf(j)
+		row.Step, row.Dispatch = job.StepDispatched, 1
+		e := &event{status: &wirev1.Status{Kind: c.kind, Reason: c.reason, StartedAt: began.UnixMicro()}, ticket: &wirev1.Ticket{Version: 1}}
+		back := decide(e, &row, j, noon.Add(time.Minute))
+		if len(back.Put) != 1 || !back.Put[0].StartedAt.Equal(c.want) {
+			t.Fatalf("%s: %+v, want a row that began at %s", c.reason, back, c.want)
+		}
+		again := back.Put[0]
+		again.Step, again.Dispatch = job.StepDispatched, 9
+		e = &event{status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost"}, ticket: &wirev1.Ticket{Version: 1}}
+		if lost := decide(e, &again, j, noon.Add(time.Hour)); len(lost.Runs) != 1 || !lost.Runs[0].StartedAt.IsZero() {
+			t.Errorf("%s, then lost: %+v", c.reason, lost)
+		}
+	}
+}
+
 // model is one row of SQL, with the guards of the store.
 type model struct {
 	t       *rapid.T

@@ -121,7 +121,7 @@ type Timer struct {
 	Version        int64     // of the job, as the row was made
 	Dispatch       int64     // how often the run was handed out: the fencing token
 	DispatchedAt   time.Time
-	StartedAt      time.Time
+	StartedAt      time.Time // of the hand-over that is under way; of one that is due, when it began before it was snoozed or given back
 	Executor       string
 	Generation     int64 // of the RUNS stream that the last hand-over went to
 	CancelAt       time.Time
