@@ -138,3 +138,20 @@ func TestEveryStepHasAState(t *testing.T) {
 		}
 	}
 }
+
+// A skip says how many occurrences it stands for, and which is the last.
+func TestSkipsSayWhatTheyStandFor(t *testing.T) {
+	t.Parallel()
+	through := now.Add(time.Hour)
+	many := convert.Skipped(&job.Job{}, &store.SkipRow{NominalAt: now, ThroughAt: through, Count: 61, Reason: "missed", At: through})
+	if many.SkippedCount != 61 || !many.SkippedThrough.AsTime().Equal(through) || !many.ScheduledTime.AsTime().Equal(now) {
+		t.Errorf("a range: %v", many)
+	}
+	one := convert.Ended(&store.RunRow{ScheduledAt: now, Step: job.StepSkipped, Final: true})
+	if one.SkippedCount != 1 || !one.SkippedThrough.AsTime().Equal(now) {
+		t.Errorf("one: %v", one)
+	}
+	if ran := convert.Ended(&store.RunRow{ScheduledAt: now, Step: job.StepSucceeded, Final: true}); ran.SkippedCount != 0 || ran.SkippedThrough != nil {
+		t.Errorf("a run: %v", ran)
+	}
+}

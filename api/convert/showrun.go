@@ -79,6 +79,9 @@ func Ended(r *store.RunRow) *waterclockv1.Run {
 		Outcome:       outcome(r),
 		CivilTime:     r.Civil,
 	}
+	if r.Step == job.StepSkipped {
+		out.SkippedCount, out.SkippedThrough = 1, out.ScheduledTime
+	}
 	setRunTime(out, r)
 	return out
 }
@@ -97,6 +100,8 @@ func Skipped(j *job.Job, s *store.SkipRow) *waterclockv1.Run {
 		Priority:      waterclockv1.Priority(j.Priority),
 		EndTime:       Time(s.At),
 		Outcome:       &waterclockv1.Outcome{Reason: s.Reason},
+
+		SkippedCount: s.Count, SkippedThrough: Time(s.ThroughAt),
 	}
 	if s.Count > 1 {
 		out.Outcome.Message = fmt.Sprintf("%d occurrences, the last at %s", s.Count, s.ThroughAt.UTC().Format(time.RFC3339Nano))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -72,10 +71,7 @@ func (r *reader) one(ctx context.Context, j *checker.Job) error {
 			return fmt.Errorf("list runs of job %s: %w", j.ID, err)
 		}
 		for _, run := range list.Msg.GetRuns() {
-			out, err := readRun(run)
-			if err != nil {
-				return err
-			}
+			out := readRun(run)
 			if out.State != "skipped" {
 				if out.Attempts, err = attempts(ctx, d, j.ID, out.ID); err != nil {
 					return err
@@ -105,24 +101,16 @@ func attempts(ctx context.Context, d *door, jobID, runID string) ([]checker.Atte
 	return out, nil
 }
 
-func readRun(run *waterclockv1.Run) (checker.Run, error) {
+func readRun(run *waterclockv1.Run) checker.Run {
 	out := checker.Run{
 		ID: run.GetRunId(), State: stateName(run.GetState()), Reason: run.GetOutcome().GetReason(), Scheduled: instant(run.GetScheduledTime()), EndedAt: instant(run.GetEndTime()),
 		Origin: strings.ToLower(strings.TrimPrefix(run.GetOrigin().String(), "RUN_ORIGIN_")),
 	}
 	out.Through, out.Count = out.Scheduled, 1
-	if out.State != "skipped" {
-		return out, nil
+	if out.State == "skipped" {
+		out.Through, out.Count = instant(run.GetSkippedThrough()), run.GetSkippedCount()
 	}
-	// The API says for how many occurrences a skip stands only in words.
-	count, last, many := strings.Cut(run.GetOutcome().GetMessage(), " occurrences, the last at ")
-	if !many {
-		return out, nil
-	}
-	var errCount, errLast error
-	out.Count, errCount = strconv.ParseInt(count, 10, 64)
-	out.Through, errLast = time.Parse(time.RFC3339Nano, last)
-	return out, errors.Join(errCount, errLast)
+	return out
 }
 
 func stateName(s waterclockv1.RunState) string {

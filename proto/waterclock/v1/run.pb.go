@@ -428,9 +428,12 @@ type Run struct {
 	// The nominal time as the wall clock of the schedule's zone shows it, RFC 3339.
 	CivilTime string `protobuf:"bytes,20,opt,name=civil_time,json=civilTime,proto3" json:"civil_time,omitempty"`
 	// How long the last attempt ran.
-	RunTime       *durationpb.Duration `protobuf:"bytes,21,opt,name=run_time,json=runTime,proto3" json:"run_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RunTime *durationpb.Duration `protobuf:"bytes,21,opt,name=run_time,json=runTime,proto3" json:"run_time,omitempty"`
+	// Only of a skip: how many occurrences it stands for, and the nominal time of the last of them. The run id is that of the first.
+	SkippedCount   int64                  `protobuf:"varint,22,opt,name=skipped_count,json=skippedCount,proto3" json:"skipped_count,omitempty"`
+	SkippedThrough *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=skipped_through,json=skippedThrough,proto3" json:"skipped_through,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Run) Reset() {
@@ -610,6 +613,20 @@ func (x *Run) GetRunTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Run) GetSkippedCount() int64 {
+	if x != nil {
+		return x.SkippedCount
+	}
+	return 0
+}
+
+func (x *Run) GetSkippedThrough() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SkippedThrough
+	}
+	return nil
+}
+
 var File_waterclock_v1_run_proto protoreflect.FileDescriptor
 
 const file_waterclock_v1_run_proto_rawDesc = "" +
@@ -636,7 +653,7 @@ const file_waterclock_v1_run_proto_rawDesc = "" +
 	"\bfraction\x18\x01 \x01(\x01R\bfraction\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12;\n" +
 	"\vupdate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\xe0\x06\n" +
+	"updateTime\"\xca\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1c\n" +
@@ -662,7 +679,9 @@ const file_waterclock_v1_run_proto_rawDesc = "" +
 	"\bprogress\x18\x13 \x01(\v2\x17.waterclock.v1.ProgressR\bprogress\x12\x1d\n" +
 	"\n" +
 	"civil_time\x18\x14 \x01(\tR\tcivilTime\x124\n" +
-	"\brun_time\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\arunTime*\x93\x02\n" +
+	"\brun_time\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\arunTime\x12#\n" +
+	"\rskipped_count\x18\x16 \x01(\x03R\fskippedCount\x12C\n" +
+	"\x0fskipped_through\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\x0eskippedThrough*\x93\x02\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RUN_STATE_WAITING\x10\x01\x12\x17\n" +
@@ -723,11 +742,12 @@ var file_waterclock_v1_run_proto_depIdxs = []int32{
 	3,  // 13: waterclock.v1.Run.attempts:type_name -> waterclock.v1.Attempt
 	4,  // 14: waterclock.v1.Run.progress:type_name -> waterclock.v1.Progress
 	8,  // 15: waterclock.v1.Run.run_time:type_name -> google.protobuf.Duration
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 16: waterclock.v1.Run.skipped_through:type_name -> google.protobuf.Timestamp
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_waterclock_v1_run_proto_init() }
