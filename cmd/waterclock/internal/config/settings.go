@@ -68,10 +68,10 @@ var settings = []setting{
 
 	{"lease.ack_wait", "The lease: a run without a heartbeat for this long goes to another executor. Short: quick recovery. " +
 		"Long: work outlives an outage of NATS of that length.", "a duration from 2s to 10m", within(2*time.Second, 10*time.Minute)},
-	{"lease.heartbeat", "Time between two heartbeats of a run.", "a duration from 100ms; with lease.margin less than lease.ack_wait",
+	{"lease.heartbeat", "Time between two heartbeats of a run.", "a duration from 100ms; with lease.margin less than three quarters of lease.ack_wait",
 		within(100*time.Millisecond, 10*time.Minute)},
 	{"lease.margin", "How long before the end of its lease an executor kills the work, should it have lost NATS.",
-		"a duration from 100ms; with lease.heartbeat less than lease.ack_wait", within(100*time.Millisecond, 10*time.Minute)},
+		"a duration from 100ms; with lease.heartbeat less than three quarters of lease.ack_wait", within(100*time.Millisecond, 10*time.Minute)},
 
 	{"recorder.batch", "Reports that the recorder writes in one transaction at most.", "a whole number from 1 to 1000", between(1, 1000)},
 	{"recorder.linger", "How long a batch that is not full waits for more reports. Longer costs latency of results and saves work.",
