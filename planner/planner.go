@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/planner/membership"
 	"github.com/waterclock-io/waterclock/store"
 	"github.com/waterclock-io/waterclock/streams"
 )
@@ -74,6 +75,8 @@ type Config struct {
 	AckWait time.Duration
 	Logger  *slog.Logger
 	Metrics *Metrics
+
+	renewEvery time.Duration // membership.RenewEvery; other in tests
 }
 
 // Planner hands out due runs from Start to Stop.
@@ -106,6 +109,7 @@ type Planner struct {
 	road      atomic.Pointer[road]
 
 	elected   chan struct{} // a stream has a new leader
+	left      chan struct{} // another planner has given its shards away
 	doubtful  chan struct{} // a look at a hand-over was put forward
 	looking   atomic.Pointer[context.CancelFunc]
 	started   atomic.Bool
@@ -143,6 +147,7 @@ func New(cfg Config) (*Planner, error) {
 	setDefault(&cfg.Horizon, DefaultHorizon)
 	setDefault(&cfg.MarkAhead, DefaultMarkAhead)
 	setDefault(&cfg.AckWait, DefaultAckWait)
+	setDefault(&cfg.renewEvery, membership.RenewEvery)
 	cfg.MarkAhead = min(cfg.MarkAhead, DefaultMarkAhead)
 	if cfg.LaneLimit <= 0 {
 		cfg.LaneLimit = DefaultLaneLimit
@@ -170,7 +175,7 @@ func New(cfg Config) (*Planner, error) {
 	return &Planner{
 		cfg: cfg, id: id, log: log, js: js, clock: cfg.Clock, notify: streams.NewNotifier(cfg.Conn, log),
 		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
-		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), doubtful: make(chan struct{}, 1), life: life, end: end,
+		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), left: make(chan struct{}, 1), doubtful: make(chan struct{}, 1), life: life, end: end,
 	}, nil
 }
 
@@ -205,6 +210,7 @@ func (p *Planner) Start(ctx context.Context) error {
 		func() (*nats.Subscription, error) { return streams.OnHeartbeat(p.cfg.Conn, p.onHeartbeat) },
 		func() (*nats.Subscription, error) { return streams.OnRecorded(p.cfg.Conn, p.onRecorded) },
 		func() (*nats.Subscription, error) { return streams.OnStreamElection(p.cfg.Conn, p.onElection) },
+		func() (*nats.Subscription, error) { return streams.OnLeft(p.cfg.Conn, p.onLeft) },
 	} {
 		sub, err := listen()
 		if err != nil {
@@ -225,7 +231,7 @@ func (p *Planner) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends planning and gives the shards away, so that others take over when they look next, within a second. It may be called more than once, and without Start.
+// Stop ends planning and gives the shards away, and tells the others so that they take over at once. It may be called more than once, and without Start.
 func (p *Planner) Stop() {
 	p.stopOnce.Do(func() {
 		if p.started.Load() && p.publisher != nil {
@@ -241,10 +247,16 @@ func (p *Planner) Stop() {
 			defer cancel()
 			if err := p.cfg.Store.Leave(ctx, p.id); err != nil {
 				p.log.Warn("cannot give the shards away; others take them when this member is overdue", "error", err)
+				return
 			}
+			p.notify.Left()
+			_ = p.cfg.Conn.FlushTimeout(leftWithin) // without it they look within a second
 		}
 	})
 }
+
+// leftWithin bounds how long the word that a planner has left may take to be sent.
+const leftWithin = 500 * time.Millisecond
 
 // finishWithin bounds how long a planner that stops sees to what it has marked: longer than MarkAhead and an answer of JetStream.
 const finishWithin = time.Second

@@ -397,7 +397,13 @@ func TestStartAndStop(t *testing.T) {
 	if err := q.Start(t.Context()); err == nil {
 		t.Error("it was started twice")
 	}
+	left := make(chan struct{}, 1)
+	sub, err := streams.OnLeft(r.nc, func() { left <- struct{}{} })
+	check.OK(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	check.OK(t, r.nc.Flush())
 	q.Stop()
+	check.Receive(t, "word that the planner has left", left)
 	q.Stop()
 	shards, err := r.store.Shards(t.Context())
 	check.OK(t, err)
@@ -406,4 +412,26 @@ func TestStartAndStop(t *testing.T) {
 			t.Error(fmt.Errorf("shard %d still belongs to %s", s.ID, s.Owner))
 		}
 	}
+}
+
+// renewals counts how often a planner looks who is there.
+type renewals struct {
+	Store
+	n atomic.Int64
+}
+
+func (s *renewals) Renew(ctx context.Context, m store.Member, ttl time.Duration) ([]store.Member, time.Time, error) {
+	s.n.Add(1)
+	return s.Store.Renew(ctx, m, ttl)
+}
+
+// A planner that gives its shards away is not waited for until the next renewal.
+func TestPlannersLookAtOnceWhenOneLeaves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := &renewals{Store: r.store}
+	r.owns(r.planner(s, func(c *Config) { c.renewEvery = time.Hour }))
+	before := s.n.Load()
+	streams.NewNotifier(r.nc, quiet).Left()
+	check.Await(t, "a look at who is there", func() bool { return s.n.Load() > before })
 }

@@ -36,7 +36,7 @@ type ownedShard struct {
 
 // keepMembership renews this member and follows who else lives.
 func (p *Planner) keepMembership() {
-	tick := time.NewTicker(membership.RenewEvery)
+	tick := time.NewTicker(p.cfg.renewEvery)
 	defer tick.Stop()
 	death := time.NewTimer(membership.TTL)
 	defer death.Stop()
@@ -69,7 +69,16 @@ func (p *Planner) keepMembership() {
 			return
 		case <-tick.C:
 		case <-death.C:
+		case <-p.left:
 		}
+	}
+}
+
+// onLeft looks at once who is there.
+func (p *Planner) onLeft() {
+	select {
+	case p.left <- struct{}{}:
+	default:
 	}
 }
 

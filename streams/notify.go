@@ -34,6 +34,9 @@ func (n *Notifier) Heartbeat(h *wirev1.Heartbeat) { n.send(heartbeatSubject(h.Ex
 // RollCall asks every executor for a heartbeat now.
 func (n *Notifier) RollCall() { n.send(RollCallSubject, &wirev1.Control{}) }
 
+// Left tells the planners that one of them has given its shards away.
+func (n *Notifier) Left() { n.send(LeftSubject, &wirev1.Control{}) }
+
 // Control orders an executor to stop a hand-over; every executor where its name is empty.
 func (n *Notifier) Control(executor string, run uuid.UUID, dispatch int64, reason string) {
 	subject := controlAll
@@ -75,6 +78,11 @@ func OnHeartbeat(nc *nats.Conn, f func(*wirev1.Heartbeat)) (*nats.Subscription, 
 // OnRollCall calls f when a heartbeat is asked for.
 func OnRollCall(nc *nats.Conn, f func()) (*nats.Subscription, error) {
 	return listen(nc, RollCallSubject, func(*wirev1.Control) { f() })
+}
+
+// OnLeft calls f when a planner has given its shards away.
+func OnLeft(nc *nats.Conn, f func()) (*nats.Subscription, error) {
+	return listen(nc, LeftSubject, func(*wirev1.Control) { f() })
 }
 
 // OnControl calls f for each order to this executor, or to all.

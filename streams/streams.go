@@ -39,6 +39,7 @@ const (
 	deadSubjects     = "dead.>"
 	RecordedSubject  = "recorded"
 	RollCallSubject  = "rollcall" // asks every executor for a heartbeat at once
+	LeftSubject      = "left"     // a planner has given its shards away
 	heartbeatPattern = "hb.*"
 	controlAll       = "ctl._all"
 )
