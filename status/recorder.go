@@ -41,7 +41,9 @@ type Config struct {
 	// Linger is how long a batch waits to fill when statuses come often; a lone one waits for nothing.
 	Linger time.Duration
 	// Keep is how long history is kept; 0 for ever.
-	Keep    time.Duration
+	Keep time.Duration
+	// Drop removes the blobs that old history names, before it is deleted; nil: they stay.
+	Drop    func(ctx context.Context, blobs []string) error
 	Logger  *slog.Logger
 	Metrics *Metrics
 }

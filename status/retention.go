@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"time"
 )
 
@@ -10,7 +11,7 @@ const (
 	purgePause = 100 * time.Millisecond // between two batches, so that recording goes first
 )
 
-// purge removes history that is older than it is to be kept.
+// purge removes history that is older than it is to be kept, and the blobs that it names.
 func (r *Recorder) purge() {
 	tick := time.NewTicker(purgeEvery)
 	defer tick.Stop()
@@ -20,21 +21,27 @@ func (r *Recorder) purge() {
 			return
 		case <-tick.C:
 		}
-		now, err := r.cfg.Store.Now(r.life)
-		for err == nil {
-			var n int
-			n, err = r.cfg.Store.Purge(r.life, now.Add(-r.cfg.Keep), purgeRows)
-			if n < purgeRows {
-				break
-			}
-			select {
-			case <-r.life.Done():
-				return
-			case <-time.After(purgePause):
-			}
-		}
-		if err != nil && r.life.Err() == nil {
+		if err := r.purgeOld(r.life); err != nil && r.life.Err() == nil {
 			r.log.Warn("cannot remove old history", "error", err)
+		}
+	}
+}
+
+// purgeOld removes all that is too old now.
+func (r *Recorder) purgeOld(ctx context.Context) error {
+	now, err := r.cfg.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := r.cfg.Store.Purge(ctx, now.Add(-r.cfg.Keep), purgeRows, r.cfg.Drop)
+		if err != nil || n < purgeRows {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(purgePause):
 		}
 	}
 }

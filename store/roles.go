@@ -198,6 +198,7 @@ type Registry interface {
 // Retention removes what is older than its keeping time.
 type Retention interface {
 	// Purge deletes up to limit rows of history, of skips and of jobs that nothing can come of any more (deleted, completed, or one-time without a timer),
-	// that ended or changed before the given time. It returns how many it deleted; less than limit means that it is done.
-	Purge(ctx context.Context, before time.Time, limit int) (int, error)
+	// that ended or changed before the given time. It returns how many it deleted; less than limit means that it is done. Before rows of history are deleted,
+	// drop is called with the blobs that they name, and where it fails they are not; without drop blobs stay.
+	Purge(ctx context.Context, before time.Time, limit int, drop func(ctx context.Context, blobs []string) error) (int, error)
 }

@@ -119,6 +119,16 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
+// Drop removes keys; those that hold nothing are passed over.
+func (s *Store) Drop(ctx context.Context, keys []string) error {
+	for _, key := range keys {
+		if err := s.Delete(ctx, key); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
 // Ping tells whether the store can be reached; of a folder, whether it is there and may be written to.
 func (s *Store) Ping(ctx context.Context) error {
 	if s.folder != "" {

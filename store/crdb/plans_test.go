@@ -196,8 +196,8 @@ func useAll(t *testing.T, s *Store, jobs []*job.Job, timers []store.Timer) {
 		}, nil
 	})
 	try(nil, err)
-	try(s.Purge(ctx, far, 100))
-	try(s.Purge(ctx, far, 100_000))
+	try(s.Purge(ctx, far, 100, nil))
+	try(s.Purge(ctx, far, 100_000, nil))
 }
 
 func countScans(t *testing.T, conn *pgx.Conn) (n int64) {

@@ -13,7 +13,7 @@ import (
 var (
 	runKeyCols  = []column{{"job_id", uuidKind, ""}, {"scheduled_at", int8Kind, ""}, {"run_id", uuidKind, ""}, {"attempt", int4Kind, ""}}
 	skipKeyCols = []column{{"job_id", uuidKind, ""}, {"nominal_at", int8Kind, ""}}
-	oldRuns     = "SELECT " + selected("r", runKeyCols) + " FROM runs AS r WHERE r.ended_at < $1 LIMIT $2::int8"
+	oldRuns     = "SELECT " + selected("r", runKeyCols) + ", r.result_ref, r.log_ref FROM runs AS r WHERE r.ended_at < $1 LIMIT $2::int8"
 	oldSkips    = "SELECT " + selected("k", skipKeyCols) + " FROM skips AS k WHERE k.at < $1 LIMIT $2::int8"
 	// What was found is deleted by key, as rows of history never change.
 	deleteRuns = "DELETE FROM runs AS r USING " + unnest(1, runKeyCols) + " WHERE r.job_id = ANY (ARRAY[u.job_id]) AND r.scheduled_at = u.scheduled_at " +
@@ -32,9 +32,12 @@ var (
 )
 
 // Purge implements store.Retention.
-func (s *Store) Purge(ctx context.Context, before time.Time, limit int) (int, error) {
-	deleted := 0
-	for _, part := range []func(context.Context, int64, int) (int, error){s.purgeRuns, s.purgeSkips, s.purgeJobs} {
+func (s *Store) Purge(ctx context.Context, before time.Time, limit int, drop func(context.Context, []string) error) (int, error) {
+	deleted, err := s.purgeRuns(ctx, micros(before), limit, drop)
+	if err != nil {
+		return 0, err
+	}
+	for _, part := range []func(context.Context, int64, int) (int, error){s.purgeSkips, s.purgeJobs} {
 		if deleted >= limit {
 			break
 		}
@@ -47,19 +50,28 @@ func (s *Store) Purge(ctx context.Context, before time.Time, limit int) (int, er
 	return deleted, nil
 }
 
-func (s *Store) purgeRuns(ctx context.Context, before int64, limit int) (int, error) {
+func (s *Store) purgeRuns(ctx context.Context, before int64, limit int, drop func(context.Context, []string) error) (int, error) {
 	var b *batch
+	var blobs []string
 	err := s.read(ctx, s.hot, statement{
 		text: oldRuns, args: []any{before, int64(limit)},
-		begin: func() { b = newBatch(runKeyCols, limit) },
+		begin: func() { b, blobs = newBatch(runKeyCols, limit), nil },
 		each: func(r *row) error {
 			b.uuid(r.uuid())
 			b.int8(r.int64())
 			b.uuid(r.uuid())
 			b.int4(r.int32())
+			for range 2 {
+				if blob := r.string(); blob != "" {
+					blobs = append(blobs, blob)
+				}
+			}
 			return nil
 		},
 	})
+	if err == nil && drop != nil && len(blobs) > 0 {
+		err = drop(ctx, blobs)
+	}
 	if err != nil {
 		return 0, err
 	}

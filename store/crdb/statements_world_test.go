@@ -302,7 +302,7 @@ func sendTheRest(t *testing.T, s *Store, conn *pgx.Conn) {
 		j.State = job.Deleted
 		return store.Change{Job: j, PayloadChanged: true}
 	})
-	w.got(s.Purge(ctx, base.AddDate(10, 0, 0), 100))
+	w.got(s.Purge(ctx, base.AddDate(10, 0, 0), 100, nil))
 	run(t, conn, "INSERT INTO members (member_id, host, renewed_at) VALUES ('old', '', 1)")
 	w.renew()
 	w.got(nil, s.Leave(ctx, "planner"))

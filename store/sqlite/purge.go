@@ -10,13 +10,18 @@ import (
 )
 
 // Purge implements store.Retention. What is old is looked for in a snapshot, so that a scan of the tables does not hold up the writer.
-func (s *Store) Purge(ctx context.Context, before time.Time, limit int) (int, error) {
+func (s *Store) Purge(ctx context.Context, before time.Time, limit int, drop func(context.Context, []string) error) (int, error) {
 	var old oldRows
 	if err := s.read(ctx, func(c *conn) error { return c.findOld(&old, micros(before), limit) }); err != nil {
 		return 0, err
 	}
 	if old.count() == 0 {
 		return 0, nil
+	}
+	if drop != nil && len(old.blobs) > 0 {
+		if err := drop(ctx, old.blobs); err != nil {
+			return 0, err
+		}
 	}
 	deleted := 0
 	err := s.write(ctx, old.count(), func(c *conn) (err error) {
@@ -32,6 +37,7 @@ func (s *Store) Purge(ctx context.Context, before time.Time, limit int) (int, er
 // oldRows are the keys of what may go.
 type oldRows struct {
 	runs  []runKey
+	blobs []string // that the runs name
 	skips []skipKey
 	jobs  []uuid.UUID
 }
@@ -54,8 +60,13 @@ const oldJob = "j.updated_at < ?1 AND j.due_at < ?1 AND (j.state IN ('deleted', 
 	"AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.job_id = j.job_id AND r.ended_at >= ?1)"
 
 func (c *conn) findOld(old *oldRows, before int64, limit int) error {
-	err := c.query("SELECT job_id, run_id, scheduled_at, attempt FROM runs WHERE ended_at < ? LIMIT ?", func(r *row) error {
+	err := c.query("SELECT job_id, run_id, scheduled_at, attempt, result_ref, log_ref FROM runs WHERE ended_at < ? LIMIT ?", func(r *row) error {
 		old.runs = append(old.runs, runKey{job: r.uuid(), run: r.uuid(), scheduledAt: r.int64(), attempt: r.int64()})
+		for range 2 {
+			if blob := r.string(); blob != "" {
+				old.blobs = append(old.blobs, blob)
+			}
+		}
 		return nil
 	}, before, int64(limit))
 	if err != nil {

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +31,12 @@ func testPurge(t *testing.T, open Open) {
 	}
 	history := func(j *job.Job, at time.Duration, ended time.Time) store.RunRow {
 		tm := b.occurrence(j, b.at(at))
-		return tm.History(job.StepSucceeded, true, "", ended)
+		r := tm.History(job.StepSucceeded, true, "", ended)
+		r.LogRef = "log of " + r.RunID.String()
+		if at == 0 {
+			r.ResultRef = "result of " + r.RunID.String()
+		}
+		return r
 	}
 	skip := func(j *job.Job, at time.Duration, decided time.Time) store.SkipRow {
 		return store.SkipRow{JobID: j.ID, NominalAt: b.at(at), ThroughAt: b.at(at), Count: 1, Reason: "missed", At: decided}
@@ -74,9 +81,18 @@ func testPurge(t *testing.T, open Open) {
 
 	// 4 jobs, 3 rows of history, 2 skips.
 	const limitRows, want = 4, 9
+	away := errors.New("the blobs are away")
+	if n, err := b.Purge(t.Context(), limit, limitRows, func(context.Context, []string) error { return away }); n != 0 || !errors.Is(err, away) {
+		t.Errorf("%d rows were deleted while their blobs could not be: %v", n, err)
+	}
+	var dropped []string
+	drop := func(_ context.Context, blobs []string) error {
+		dropped = append(dropped, blobs...)
+		return nil
+	}
 	total := 0
 	for {
-		n, err := b.Purge(t.Context(), limit, limitRows)
+		n, err := b.Purge(t.Context(), limit, limitRows, drop)
 		check(t, err)
 		if n > limitRows {
 			t.Fatalf("%d rows were deleted, limit %d", n, limitRows)
@@ -89,6 +105,16 @@ func testPurge(t *testing.T, open Open) {
 	if total != want {
 		t.Errorf("%d rows were deleted, want %d", total, want)
 	}
+	var blobs []string
+	for _, r := range []store.RunRow{history(series, 0, old), history(series, 2*time.Minute, old), history(quick, 0, old)} {
+		blobs = append(blobs, r.LogRef)
+		if r.ResultRef != "" {
+			blobs = append(blobs, r.ResultRef)
+		}
+	}
+	slices.Sort(blobs)
+	slices.Sort(dropped)
+	same(t, "blobs", blobs, dropped)
 	for _, k := range jobs {
 		_, err := b.Job(t.Context(), b.ns, k.job.ID)
 		if k.stay != (err == nil) || (!k.stay && !errors.Is(err, store.ErrNotFound)) {
@@ -101,7 +127,7 @@ func testPurge(t *testing.T, open Open) {
 	skips, err := b.ListSkips(t.Context(), series.ID, time.Time{}, 10)
 	check(t, err)
 	same(t, "skips", []store.SkipRow{skip(series, 4*time.Minute, young)}, skips)
-	if n, err := b.Purge(t.Context(), limit, 100); n != 0 || err != nil {
+	if n, err := b.Purge(t.Context(), limit, 100, drop); n != 0 || err != nil {
 		t.Errorf("a second purge deleted %d rows, error %v", n, err)
 	}
 	// What was purged leaves nothing behind that a new job of that id would meet.

@@ -78,7 +78,7 @@ func (b *bench) record(ctx context.Context) error {
 // purge removes all that is left, as the recorder does when its time is over.
 func (b *bench) purge(ctx context.Context) error {
 	for {
-		n, err := b.store.Purge(ctx, b.due.Add(time.Hour), purgeBatch)
+		n, err := b.store.Purge(ctx, b.due.Add(time.Hour), purgeBatch, nil)
 		if err != nil || n < purgeBatch {
 			return err
 		}

@@ -21,7 +21,7 @@ func (n *Node) startRecorder(ctx context.Context) error {
 	return startRole(ctx, n, "recorder", func() (*status.Recorder, error) {
 		return status.New(status.Config{
 			Store: n.store, Conn: n.nc, Batch: n.cfg.Recorder.Batch, Linger: n.cfg.Recorder.Linger, Logger: n.log, Metrics: metrics,
-			Keep: n.cfg.Retention.History,
+			Keep: n.cfg.Retention.History, Drop: n.blobs.Drop,
 		})
 	})
 }
