@@ -37,6 +37,12 @@ type withdrawal struct {
 // withdrawFor is how long a planner tries to delete a message.
 const withdrawFor = 30 * time.Second
 
+// How long, and how often, a planner looks for a message that it is to take back: longer than it may be on its way.
+const (
+	takeBackFor   = publishWithin + 2*time.Second
+	takeBackEvery = 100 * time.Millisecond
+)
+
 // withdrawnFor is longer than any mark may take.
 const withdrawnFor = 30 * time.Second
 
@@ -78,19 +84,32 @@ func (p *Planner) withdraw(t store.Timer) {
 	}
 }
 
-// takeBack lets a run come back that no executor has got yet.
+// takeBack lets a run come back that no executor has got yet. Its message may still be on its way to the stream, so it is looked for until it is there, or the run
+// has ended.
 func (p *Planner) takeBack(t store.Timer) {
-	ctx, cancel := context.WithTimeout(p.life, 5*time.Second)
+	ctx, cancel := context.WithTimeout(p.life, takeBackFor)
 	defer cancel()
-	done, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
-	if err != nil {
-		p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
-	}
-	if done {
-		failpoint.Here(failpoint.PlannerTakenBack)
-		p.do(func() {
-			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
-		})
+	for {
+		done, there, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
+		if done && err == nil {
+			failpoint.Here(failpoint.PlannerTakenBack)
+			p.do(func() {
+				p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
+			})
+			return
+		}
+		if err == nil && there {
+			return // an executor has got it
+		}
+		select {
+		case <-ctx.Done():
+			p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
+			return
+		case <-time.After(takeBackEvery):
+		}
+		if out, ok := ask(p, func() bool { fl := p.flights.byRun[t.RunID]; return fl != nil && fl.timer.Dispatch == t.Dispatch }); !ok || !out {
+			return
+		}
 	}
 }
 

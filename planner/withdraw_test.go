@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/internal/check"
@@ -237,6 +238,37 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 			t.Errorf("run %d was sent %d times", i, n)
 		}
 	}
+}
+
+// The fault: a job is paused while the message of its run is on its way to a stream that is slow to store it. It is taken out when it is there.
+func TestPausedBeforeItsMessageIsStored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.recorder()
+	r.owns(p)
+	now := r.now()
+	timers := r.submit(now, r.job(now, nil))
+	p.nudge()
+	r.areStored(p, 10*time.Second, timers, 1)
+	// As if it were not stored yet.
+	s, err := r.js.Stream(t.Context(), p.road.Load().runs.Name)
+	check.OK(t, err)
+	m, err := s.GetLastMsgForSubject(t.Context(), subjectOf(&timers[0], 1))
+	check.OK(t, err)
+	check.OK(t, s.DeleteMsg(t.Context(), m.Sequence))
+	looks := make(chan struct{}, 1000)
+	sub, err := r.nc.Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) { looks <- struct{}{} })
+	check.OK(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	r.pause(&timers[0])
+	for range 3 {
+		check.Receive(t, "a look for the message", looks)
+	}
+	_, err = r.js.Publish(t.Context(), m.Subject, m.Data)
+	check.OK(t, err)
+	r.waits(&timers[0])
+	check.Await(t, "its message is gone", func() bool { return !r.stored(p, &timers[0], 1) })
 }
 
 // The watch takes out the message of a run that was cancelled while nobody could be told: else an executor could get it at any later time.

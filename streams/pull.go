@@ -117,9 +117,9 @@ type lane struct {
 }
 
 type heldMsg struct {
-	msg      Delivery
-	priority job.Priority
-	until    time.Time
+	msg   Delivery
+	lane  *lane
+	until time.Time
 	// cleared: every higher lane has been asked after this came, or it is the turn of the lowest.
 	cleared bool
 	fenced  bool // the question is under way
@@ -239,7 +239,7 @@ func (p *Puller) drain() {
 		select {
 		case m := <-p.msgs:
 			if in := p.inboxes[m.Sub]; in != nil && isData(m) {
-				p.held = append(p.held, heldMsg{msg: p.delivery(m, in), priority: p.lanes[in.lane].Priority})
+				p.held = append(p.held, heldMsg{msg: p.delivery(m, in), lane: p.lanes[in.lane]})
 			}
 		default:
 			p.giveBackAll()
@@ -282,7 +282,7 @@ func (p *Puller) onRun(m *nats.Msg, in *inbox) {
 	p.found = true
 	// That the lanes above were found empty before this one was asked says nothing of what has been stored since.
 	itsTurn := p.lowest && p.probing >= 0 && p.lanes[p.probing].Priority == l.Priority
-	p.held = append(p.held, heldMsg{msg: p.delivery(m, in), priority: l.Priority, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
+	p.held = append(p.held, heldMsg{msg: p.delivery(m, in), lane: l, until: time.Now().Add(p.cfg.Hold), cleared: itsTurn})
 }
 
 // onElection forgets what a lane was asked before its consumer had a new leader, so that it is asked again.

@@ -313,6 +313,61 @@ func TestParkedPullsAskForFewAtFirst(t *testing.T) {
 	})
 }
 
+// What a parked pull brought and no slot was free for makes its way through SQL again, so after that it asks for few.
+func TestParkedPullsAskForFewAfterASurplus(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	runs := r.ensure()
+	const slots = 4 * leastParked
+	p := r.puller(r.nc, runs, func(c *PullConfig) { c.Slots, c.Hold = slots, 50*time.Millisecond })
+	w := r.window(256, 5*time.Second)
+	send := func(n int, prio job.Priority) {
+		for range n {
+			dispatch(t, w, laneAt(prio))
+		}
+	}
+	low := func() *jetstream.ConsumerInfo { return r.consumer(runs, laneAt(job.Low)) }
+	empty := func() bool { return low().NumAckPending == 0 && low().NumPending == 0 }
+	// Four fill a pull, so the next asks for more: for as many as there are free slots at that moment.
+	r.parked(runs)
+	send(leastParked, job.Low)
+	for range leastParked {
+		p.take(t)
+	}
+	check.Await(t, "an empty lane", empty)
+	surplus := func(least, most int) {
+		t.Helper()
+		r.parked(runs)
+		send(slots, job.Critical)
+		var taken []Delivery
+		for range slots {
+			taken = append(taken, check.Receive(t, "a run for each slot", p.work))
+		}
+		send(slots, job.Low)
+		brought := 0
+		check.Await(t, "what the parked pull asked for", func() bool {
+			brought = slots - int(low().NumPending) //nolint:gosec // few
+			return brought >= least
+		})
+		for range brought {
+			check.OK(t, check.Receive(t, "a surplus", p.surplus).Ack())
+		}
+		if brought > most {
+			t.Errorf("a parked pull brought %d, want %d at most", brought, most)
+		}
+		for _, m := range taken {
+			check.OK(t, m.Ack())
+		}
+		p.Release(slots)
+		for range slots - brought {
+			p.take(t)
+		}
+		check.Await(t, "an empty lane", empty)
+	}
+	surplus(slots-leastParked, slots)
+	surplus(leastParked, leastParked)
+}
+
 func TestHeldRunsStartWhenASlotIsFree(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

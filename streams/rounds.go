@@ -40,7 +40,7 @@ func (p *Puller) startHeld(now time.Time) {
 	for len(p.held) > 0 {
 		best := 0
 		for i := range p.held {
-			if p.held[i].priority < p.held[best].priority {
+			if p.held[i].lane.Priority < p.held[best].lane.Priority {
 				best = i
 			}
 		}
@@ -49,7 +49,7 @@ func (p *Puller) startHeld(now time.Time) {
 			if p.fences > 0 {
 				return // a higher lane has yet to answer
 			}
-			if !h.cleared && h.priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.priority) {
+			if !h.cleared && h.lane.Priority > job.Critical && p.free < len(job.Priorities) && p.fence(h.lane.Priority) {
 				return
 			}
 			p.free--
@@ -69,10 +69,11 @@ func (p *Puller) giveBackAll() {
 	if len(p.held) == 0 {
 		return
 	}
-	slices.SortStableFunc(p.held, func(a, b heldMsg) int { return int(a.priority) - int(b.priority) })
+	slices.SortStableFunc(p.held, func(a, b heldMsg) int { return int(a.lane.Priority) - int(b.lane.Priority) })
 	msgs := make([]Delivery, len(p.held))
 	for i := range p.held {
 		msgs[i] = p.held[i].msg
+		p.held[i].lane.park = leastParked // what is given back makes its way through SQL again; in RUNS it would have waited for a slot
 	}
 	p.held = nil
 	p.cfg.Surplus(msgs)
@@ -90,7 +91,7 @@ func (p *Puller) fence(below job.Priority) bool {
 		}
 	}
 	for i := range p.held {
-		if p.held[i].priority <= below { // the others have lanes above them that were not asked
+		if p.held[i].lane.Priority <= below { // the others have lanes above them that were not asked
 			p.held[i].fenced = asked
 		}
 	}

@@ -89,18 +89,18 @@ func deleteHandOver(ctx context.Context, js jetstream.JetStream, current func(co
 	return DeleteRun(ctx, js, r, seq)
 }
 
-// DeleteUndelivered does the same where no executor has got it yet, and tells whether it did.
-func DeleteUndelivered(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) (bool, error) {
+// DeleteUndelivered does the same where no executor has got it yet, and tells whether it did, and whether the message was there.
+func DeleteUndelivered(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) (done, there bool, err error) {
 	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
 	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
 	if err != nil || !found {
-		return false, err
+		return false, false, err
 	}
 	upTo, err := deliveredUpTo(ctx, js, r, lane)
 	if err != nil || upTo >= seq {
-		return false, err
+		return false, true, err
 	}
-	return true, DeleteRun(ctx, js, r, seq)
+	return true, true, DeleteRun(ctx, js, r, seq)
 }
 
 // Watchers tells those who watch runs of what was recorded of them. Feed it with Start.
