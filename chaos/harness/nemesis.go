@@ -21,8 +21,8 @@ const (
 	between   = 2 * time.Second
 	calmEvery = 8
 	calm      = checker.Recovery + 5*time.Second
-	// landTries is how often a fault is brought that hits nothing, before another kind has its turn; it is brought again only while triesLeave times as long as it
-	// has taken is left of the run, so that in a short one a single kind does not take it all.
+	// landTries is how often a fault is brought that hits nothing, before another kind has its turn. A failpoint, which may not be reached, is brought again only
+	// while triesLeave times as long as it has taken is left of the run, so that in a short one it does not take it all.
 	landTries  = 3
 	triesLeave = 4
 )
@@ -175,7 +175,7 @@ func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault, unti
 		if !errors.Is(err, fault.ErrNotLanded) {
 			return fmt.Errorf("%s: %w", f.Kind, err)
 		}
-		if try == landTries || time.Until(until) < triesLeave*time.Since(began) {
+		if try == landTries || f.Group == fault.Failpoint && time.Until(until) < triesLeave*time.Since(began) {
 			return nil
 		}
 	}

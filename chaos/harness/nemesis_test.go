@@ -86,7 +86,7 @@ func TestAFaultThatHitsNothingIsTriedAgainAndTold(t *testing.T) {
 	if err := n.bring(t.Context(), source(1), broken, until); err == nil || !strings.Contains(err.Error(), "breaks: no such process") {
 		t.Errorf("a fault that could not be brought: %v", err)
 	}
-	late := fault.Fault{Kind: "late", Bring: never.Bring}
+	late := fault.Fault{Kind: "late", Group: fault.Failpoint, Bring: never.Bring}
 	if err := n.bring(t.Context(), source(1), late, time.Now()); err != nil || n.brought["late"] != 1 {
 		t.Errorf("brought %d times when the run was over, want once: %v", n.brought["late"], err)
 	}
