@@ -349,7 +349,10 @@ func (a *attempt) outcome(s *wirev1.Status) (r report, first bool) {
 		a.finished.Store(true)
 		now := time.Now()
 		s.Ticket = a.msg.Ticket
-		s.StartedAt, s.EndedAt = a.dbTime(a.started.load()).UnixMicro(), a.dbTime(now).UnixMicro()
+		s.EndedAt = a.dbTime(now).UnixMicro()
+		if a.running.Load() {
+			s.StartedAt = a.dbTime(a.started.load()).UnixMicro() // what did not begin says nothing
+		}
 		a.e.cfg.Metrics.attempts.WithLabelValues(a.msg.Queue, a.msg.Kind, s.Reason).Inc()
 		if s.Kind == wirev1.StatusKind_STATUS_KIND_SUCCEEDED || s.Kind == wirev1.StatusKind_STATUS_KIND_FAILED {
 			a.e.cfg.Metrics.runTime.WithLabelValues(a.msg.Queue, a.msg.Kind).Observe(now.Sub(a.started.load()).Seconds())

@@ -41,9 +41,6 @@ func (e *event) report() store.Report {
 	return r
 }
 
-// reasonDrained is the reason of an executor that gives back what it has begun; what it gives back for others it has not.
-const reasonDrained = "drained"
-
 // decide says what becomes of a run: what is written to history, and which rows follow. It is pure; t is the row as it was taken away (nil for dispatched),
 // j the definition as it is now (nil where it is not needed or is gone), now is database time.
 func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
@@ -69,8 +66,9 @@ func decide(e *event, t *store.Timer, j *job.Job, now time.Time) store.Change {
 	if ev != job.EventRetry {
 		delay := time.Duration(e.status.Delay) * time.Microsecond
 		back := store.Again(*t, j, now.Add(delay), t.Attempt)
-		if e.status.Kind == wirev1.StatusKind_STATUS_KIND_SNOOZED || e.status.Reason == reasonDrained {
-			back.StartedAt = micros(e.status.StartedAt) // it had begun, so it is in time, however late it goes on
+		// Once it has begun it is in time, however late and often it comes back.
+		if back.StartedAt = t.StartedAt; back.StartedAt.IsZero() && e.status.StartedAt > 0 {
+			back.StartedAt = micros(e.status.StartedAt)
 		}
 		return store.Change{Put: []store.Timer{back}}
 	}

@@ -314,24 +314,30 @@ func TestWhatHadBegunSaysSo(t *testing.T) {
 	j := newJob(false, job.Active)
 	began := noon.Add(time.Second)
 	for _, c := range []struct {
-		kind   wirev1.StatusKind
-		reason string
-		want   time.Time
+		kind    wirev1.StatusKind
+		reason  string
+		started int64
+		want    time.Time
 	}{
-		{wirev1.StatusKind_STATUS_KIND_SNOOZED, "snoozed", began},
-		{wirev1.StatusKind_STATUS_KIND_RELEASED, "drained", began},
-		{wirev1.StatusKind_STATUS_KIND_RELEASED, "surplus", time.Time{}},
-		{wirev1.StatusKind_STATUS_KIND_LOST, "lost", time.Time{}},
+		{wirev1.StatusKind_STATUS_KIND_SNOOZED, "snoozed", began.UnixMicro(), began},
+		{wirev1.StatusKind_STATUS_KIND_RELEASED, "drained", began.UnixMicro(), began},
+		{wirev1.StatusKind_STATUS_KIND_RELEASED, "surplus", 0, time.Time{}},
+		{wirev1.StatusKind_STATUS_KIND_LOST, "lost", 0, time.Time{}},
 	} {
 		row := timerOf(j)
 		row.Step, row.Dispatch = job.StepDispatched, 1
-		e := &event{status: &wirev1.Status{Kind: c.kind, Reason: c.reason, StartedAt: began.UnixMicro()}, ticket: &wirev1.Ticket{Version: 1}}
+		e := &event{status: &wirev1.Status{Kind: c.kind, Reason: c.reason, StartedAt: c.started}, ticket: &wirev1.Ticket{Version: 1}}
 		back := decide(e, &row, j, noon.Add(time.Minute))
 		if len(back.Put) != 1 || !back.Put[0].StartedAt.Equal(c.want) {
 			t.Fatalf("%s: %+v, want a row that began at %s", c.reason, back, c.want)
 		}
 		again := back.Put[0]
-		again.Step, again.Dispatch = job.StepDispatched, 9
+		again.Step, again.Dispatch = job.StepDispatched, 2
+		e = &event{status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "surplus"}, ticket: &wirev1.Ticket{Version: 1}}
+		if back := decide(e, &again, j, noon.Add(time.Minute)); len(back.Put) != 1 || !back.Put[0].StartedAt.Equal(c.want) {
+			t.Errorf("%s, then given back: %+v, want a row that began at %s", c.reason, back, c.want)
+		}
+		again.Dispatch = 9
 		e = &event{status: &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_LOST, Reason: "lost"}, ticket: &wirev1.Ticket{Version: 1}}
 		if lost := decide(e, &again, j, noon.Add(time.Hour)); len(lost.Runs) != 1 || !lost.Runs[0].StartedAt.IsZero() {
 			t.Errorf("%s, then lost: %+v", c.reason, lost)

@@ -42,7 +42,7 @@ func (p *Puller) openInbox(lane int) (*inbox, error) {
 // waits tells whether a pull of the inbox is under way; the inbox may be missing.
 func (in *inbox) waits() bool { return in != nil && in.token != "" }
 
-// took accounts for a delivery. One that comes to a retired inbox, or after its pull was given up, changes nothing.
+// took accounts for a delivery that the pull under way asked for.
 func (in *inbox) took() {
 	if in.credit--; in.credit <= 0 {
 		in.ended()

@@ -54,7 +54,7 @@ type Delivery struct {
 const (
 	// A parked pull is lost without a word where the consumer gets another leader while the servers are cut off from each other, and so may be the word of the
 	// election: nothing is delivered until it has expired and is given up.
-	parkMost     = 5 * time.Second
+	longestPull  = 5 * time.Second
 	parkSlack    = 2 * time.Second // past this after its expiry a pull that got no answer is given up
 	leastParked  = 4               // messages that a pull parked on a lane asks for which nothing came by lately
 	mostParked   = 64              // and where each pull is used up before it expires
@@ -209,7 +209,7 @@ func (p *Puller) run(elections *nats.Subscription) {
 
 // PullFor is how long a pull waits on a lane that has nothing: how much earlier than its lease began Delivery.Leased may be. It is short against the lease, of
 // which that much is lost.
-func PullFor(ackWait time.Duration) time.Duration { return min(ackWait/5, parkMost) }
+func PullFor(ackWait time.Duration) time.Duration { return min(ackWait/5, longestPull) }
 
 // takeMore takes what waits already, so that decisions see all of it.
 func (p *Puller) takeMore() {

@@ -108,22 +108,19 @@ func (p *Postgres) NewDatabase(ctx context.Context) (dsn string, drop func(conte
 
 // Tidy does now what PostgreSQL would do in its own time after many writes: vacuum, analyze and a checkpoint.
 func Tidy(ctx context.Context, dsn string) error {
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	if err := ask(ctx, dsn, "VACUUM (ANALYZE)", nil); err != nil {
+		return err
 	}
-	for _, statement := range []string{"VACUUM (ANALYZE)", "CHECKPOINT"} {
-		if _, err = conn.Exec(ctx, statement); err != nil {
-			err = fmt.Errorf("%s: %w", statement, err)
-			break
-		}
-	}
-	return errors.Join(err, conn.Close(ctx))
+	return ask(ctx, dsn, "CHECKPOINT", nil)
+}
+
+func (p *Postgres) ask(ctx context.Context, statement string, into any) error {
+	return ask(ctx, p.DSN("postgres"), statement, into)
 }
 
 // ask executes one statement as the superuser; where into is not nil it gets the one value of the one row.
-func (p *Postgres) ask(ctx context.Context, statement string, into any) error {
-	conn, err := pgx.Connect(ctx, p.DSN("postgres"))
+func ask(ctx context.Context, dsn, statement string, into any) error {
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
