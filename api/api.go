@@ -40,8 +40,9 @@ type Store interface {
 
 // Withdrawer stops runs that were handed out.
 type Withdrawer interface {
-	// Withdraw deletes the message of a run and tells its executor, or every executor, to stop. Best effort: what it misses, the watch finds.
-	Withdraw(ctx context.Context, t store.Timer, reason string)
+	// Withdraw deletes the message of a run and tells its executor, or every executor, to stop. It tries until ctx ends; after an error the run may still begin,
+	// until its planner has taken it back.
+	Withdraw(ctx context.Context, t store.Timer, reason string) error
 	// TakeBack deletes the message of a run that no executor has got yet, so that the run comes back and waits; one that an executor has goes on. Best effort.
 	TakeBack(ctx context.Context, t store.Timer)
 }
@@ -139,6 +140,7 @@ func NewErrors() *rpcerr.Table {
 	t.Add(auth.ErrThrottled, connect.CodeResourceExhausted, "THROTTLED", "")
 	t.Add(errTooManyStreams, connect.CodeResourceExhausted, "TOO_MANY_STREAMS", "")
 	t.Add(errMoved, connect.CodeAborted, "CONTENDED", "")
+	t.Add(errNotWithdrawn, connect.CodeUnavailable, "NOT_WITHDRAWN", "")
 	t.Add(errNoLog, connect.CodeUnavailable, "NO_LOG_STORE", "")
 	return t
 }

@@ -18,11 +18,7 @@ import (
 // errMoved says that a job was changed between the look at its history and the lock, again and again.
 var errMoved = errors.New("the job is being changed by others at this moment; try again")
 
-const (
-	changeTries = 5
-	// tellTimeout is how long telling of one change may take after its commit.
-	tellTimeout = 5 * time.Second
-)
+const changeTries = 5
 
 // decision is one of package control's, with its arguments bound. known is the job as it was read before, with its payload.
 type decision func(known, locked *job.Job, timers []store.Timer, now time.Time, ended control.Ended) (control.Decision, error)
@@ -32,9 +28,10 @@ type changed struct {
 	job      *job.Job
 	timers   []store.Timer
 	decision control.Decision
+	history  []store.RunRow // the newest of what had ended before
 }
 
-// change applies a decision to a job of the caller, and tells whom it concerns.
+// change applies a decision to a job of the caller, and tells whom it concerns. With errNotWithdrawn it was applied.
 //
 // A run that has ended must never be made again, and only history knows which have. History cannot be read under the lock; so it is read before, with the
 // job, and the decision is made only if nothing has changed the job since. Everything that ends an occurrence before its time, or makes one beside the
@@ -56,11 +53,11 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 				return nil, err
 			}
 		}
-		ended, err := s.endedRuns(ctx, known.ID, also)
-		if err != nil {
+		out := &changed{}
+		var ended control.Ended
+		if ended, out.history, err = s.endedRuns(ctx, known.ID, also); err != nil {
 			return nil, err
 		}
-		out := &changed{}
 		out.job, out.timers, err = s.Store.ChangeJob(ctx, namespace, id, func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
 			endedSince := func(run uuid.UUID) bool { return lives(before, run) && !lives(timers, run) }
 			if !j.UpdatedAt.Equal(known.UpdatedAt) || j.Version != known.Version || slices.ContainsFunc(also, endedSince) {
@@ -78,9 +75,11 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 			return nil, err
 		}
 		failpoint.Here(failpoint.ChangeCommitted)
+		err = s.withdraw(ctx, out.decision.Withdraw)
+		failpoint.Here(failpoint.ChangeWithdrawn)
 		s.tell(ctx, out)
 		failpoint.Here(failpoint.ChangeTold)
-		return out, nil
+		return out, err
 	}
 	return nil, errMoved
 }
@@ -95,23 +94,26 @@ func lives(timers []store.Timer, run uuid.UUID) bool {
 	return slices.ContainsFunc(timers, func(t store.Timer) bool { return t.RunID == run })
 }
 
-// endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given.
-func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UUID) (control.Ended, error) {
+// endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given. Their
+// rows come along, save those of the given.
+func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UUID) (control.Ended, []store.RunRow, error) {
 	known := map[uuid.UUID]bool{}
 	for _, id := range also {
 		rows, err := s.Store.RunAttempts(ctx, jobID, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		known[id] = slices.ContainsFunc(rows, func(r store.RunRow) bool { return r.Final })
 	}
 	// A minute covers the difference between our estimate of database time and the time under the lock, amply.
 	recent, at := s.Clock.Now().Add(-time.Minute), store.RunPosition{}
+	var history []store.RunRow
 	for range endedPages {
 		rows, err := s.Store.ListRuns(ctx, jobID, at, endedPage)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		history = append(history, rows...)
 		for _, r := range rows {
 			known[r.RunID] = true
 			at = store.RunPosition{At: r.ScheduledAt, RunID: r.RunID}
@@ -120,20 +122,19 @@ func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UU
 			break
 		}
 	}
-	return func(run uuid.UUID) bool { return known[run] }, nil
+	return func(run uuid.UUID) bool { return known[run] }, history, nil
 }
 
-// tell passes on what was committed: executors stop, planners wake. The caller's patience does not matter any more.
+// tellTimeout is how long planners may be told of one change after its commit.
+const tellTimeout = 5 * time.Second
+
+// tell lets planners take back, or wake for, what was committed. The caller's patience does not matter any more.
 func (s *service) tell(ctx context.Context, c *changed) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
-	for _, t := range c.decision.Withdraw {
-		s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled)
-	}
 	for _, t := range c.decision.TakeBack {
 		s.Withdrawer.TakeBack(ctx, t)
 	}
-	failpoint.Here(failpoint.ChangeWithdrawn)
 	now := s.Clock.Now()
 	var soon []store.Timer
 	for _, t := range slices.Concat(c.decision.Put, c.decision.Set) {

@@ -63,10 +63,13 @@ func (s *service) redefine(current *job.Job, m *waterclockv1.UpdateJobRequest) (
 
 // DeleteJob implements waterclockv1connect.JobServiceHandler.
 func (s *service) DeleteJob(ctx context.Context, req *connect.Request[waterclockv1.DeleteJobRequest]) (*connect.Response[waterclockv1.DeleteJobResponse], error) {
-	_, err := s.change(ctx, convert.ID(req.Msg.GetJobId()),
+	c, err := s.change(ctx, convert.ID(req.Msg.GetJobId()),
 		func(_, j *job.Job, timers []store.Timer, now time.Time, _ control.Ended) (control.Decision, error) {
 			return control.Delete(j, timers, now)
 		})
+	if err == nil {
+		err = s.withdrawAgain(ctx, c.job, c.history)
+	}
 	if err != nil {
 		return nil, err
 	}

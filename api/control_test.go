@@ -125,7 +125,7 @@ func TestPauseResumeTriggerCancelDelete(t *testing.T) {
 	if run.Msg.GetRun().GetState() != waterclockv1.RunState_RUN_STATE_CANCELLING {
 		t.Errorf("running at delete: %v", run.Msg.GetRun())
 	}
-	if len(w.ear.withdrawn) != 1 || w.ear.withdrawn[0].RunID != running.RunID {
+	if len(w.ear.withdrawn) != 2 || w.ear.withdrawn[0].RunID != running.RunID || w.ear.withdrawn[1].RunID != running.RunID {
 		t.Errorf("withdrawn %v", w.ear.withdrawn)
 	}
 	if _, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id})); code(err) != connect.CodeNotFound {

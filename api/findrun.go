@@ -17,6 +17,7 @@ import (
 // foundRun is a run as it is found: alive, in history, or skipped.
 type foundRun struct {
 	id    uuid.UUID
+	job   *job.Job // without its payload
 	shown *waterclockv1.Run
 	live  *store.Timer   // nil where it has ended
 	rows  []store.RunRow // of attempts that have ended
@@ -60,7 +61,7 @@ func (s *service) findRun(ctx context.Context, jobID, id uuid.UUID) (*foundRun, 
 		if err != nil {
 			return nil, err
 		}
-		f := &foundRun{id: id}
+		f := &foundRun{id: id, job: st.job}
 		for i := range st.timers {
 			if id == uuid.Nil || st.timers[i].RunID == id {
 				f.id, f.live = st.timers[i].RunID, &st.timers[i]

@@ -53,6 +53,7 @@ type ear struct {
 	mu        sync.Mutex
 	woken     []*store.DueRow
 	withdrawn []store.Timer
+	deaf      error // that nothing can be withdrawn
 	watchers  map[uuid.UUID]chan struct{}
 	logs      map[uuid.UUID][]*wirev1.Live
 }
@@ -65,10 +66,11 @@ func (e *ear) Wake(rows []*store.DueRow) {
 
 func (e *ear) TakeBack(context.Context, store.Timer) {}
 
-func (e *ear) Withdraw(_ context.Context, t store.Timer, _ string) {
+func (e *ear) Withdraw(_ context.Context, t store.Timer, _ string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.withdrawn = append(e.withdrawn, t)
+	return e.deaf
 }
 
 func (e *ear) Watch(id uuid.UUID) (<-chan struct{}, func()) {

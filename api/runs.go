@@ -73,11 +73,10 @@ func (s *service) CancelRun(ctx context.Context, req *connect.Request[waterclock
 	})
 	if errors.Is(err, store.ErrNotFound) && run != uuid.Nil {
 		// One that has ended stays as it is, and is shown.
-		f, err := s.findRun(ctx, id, run)
-		if err != nil {
-			return nil, err
-		}
-		return connect.NewResponse(&waterclockv1.CancelRunResponse{Runs: []*waterclockv1.Run{f.shown}}), nil
+		return s.cancelEnded(ctx, id, run)
+	}
+	if err == nil && run == uuid.Nil {
+		err = s.withdrawAgain(ctx, c.job, c.history)
 	}
 	if err != nil {
 		return nil, err
@@ -93,6 +92,17 @@ func (s *service) CancelRun(ctx context.Context, req *connect.Request[waterclock
 		}
 	}
 	return connect.NewResponse(out), nil
+}
+
+func (s *service) cancelEnded(ctx context.Context, id, run uuid.UUID) (*connect.Response[waterclockv1.CancelRunResponse], error) {
+	f, err := s.findRun(ctx, id, run)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.withdrawAgain(ctx, f.job, f.rows); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&waterclockv1.CancelRunResponse{Runs: []*waterclockv1.Run{f.shown}}), nil
 }
 
 // newestFirst orders a list of runs: by nominal time, then by id, descending.

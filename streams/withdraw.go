@@ -30,18 +30,15 @@ func NewWithdrawer(js jetstream.JetStream, n *Notifier, log *slog.Logger) *Withd
 }
 
 // Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop; its planner is told not to send what it has not
-// sent yet. Where NATS does not answer it goes on trying until ctx ends: before the message is gone the run may still begin. An executor that it cannot reach is
-// told at its next heartbeat.
-func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string) {
+// sent yet. Where NATS does not answer it goes on trying until ctx ends, and returns the last error: as long as the message is there the run may still begin. An
+// executor that it cannot reach is told at its next heartbeat.
+func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string) error {
 	if t.Step == job.StepDispatched {
 		w.tell(t, job.StepCancelled)
 	}
 	w.notify.Control(t.Executor, t.RunID, t.Dispatch, reason)
 	failpoint.Here(failpoint.WithdrawOrdered)
-	err := DeleteHandOver(ctx, w.js, func(ctx context.Context) (Runs, error) { return Discover(ctx, w.js) }, t)
-	if err != nil {
-		w.log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
-	}
+	return DeleteHandOver(ctx, w.js, func(ctx context.Context) (Runs, error) { return Discover(ctx, w.js) }, t)
 }
 
 // TakeBack asks the planner of an in-flight run to take it back where no executor has got it yet.
@@ -83,6 +80,12 @@ func deleteHandOver(ctx context.Context, js jetstream.JetStream, current func(co
 	}
 	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
 	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
+	if err == nil && !found {
+		// It may be on its way through the servers.
+		if err = Settle(ctx, js, r); err == nil {
+			seq, found, err = FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
+		}
+	}
 	if err != nil || !found {
 		return err
 	}

@@ -10,12 +10,14 @@ import (
 	"github.com/waterclock-io/waterclock/store"
 )
 
-// Delete removes a job: what has not started is gone, what runs is asked to stop, history stays. Deleting twice changes nothing.
+// Delete removes a job: what has not started is gone, what runs is asked to stop, history stays. Deleting twice changes nothing, and asks
+// once more what still runs to stop.
 func Delete(j *job.Job, timers []store.Timer, now time.Time) (Decision, error) {
-	if j.State == job.Deleted {
-		return Decision{}, nil
-	}
 	var d Decision
+	if j.State == job.Deleted {
+		d.Withdraw = slices.DeleteFunc(slices.Clone(timers), func(t store.Timer) bool { return !t.Step.InFlight() })
+		return d, nil
+	}
 	d.Job = bumped(j, now)
 	d.Job.State, d.Job.Pause = job.Deleted, nil
 	reason := ReasonDeleted

@@ -161,9 +161,10 @@ type History struct {
 
 	// Disturbed are the times in which a fault lasted, each until what it hit was up again. Recovery comes on top.
 	Disturbed []Window
-	// Unreachable are those of them in which NATS was in trouble: a run that was handed out before its job was cancelled, paused or deleted can begin as long as
-	// nobody can take its message back. Beside invariant 4, Excused counts them.
-	Unreachable []Window
+	// Unreachable are those of them in which NATS was in trouble: a run that was handed out before its job was paused can begin as long as nobody can take its
+	// message back. Lost are those in which NATS lost what it had, or had back what was deleted: also a cancelled run can begin. Beside invariant 4, Excused counts
+	// both.
+	Unreachable, Lost []Window
 	// Slots are how many runs all executors that serve a queue may work on at once. A queue of a namespace is "namespace/queue", the shared one "default".
 	// Of a queue that is missing nothing is said.
 	Slots map[string]int
@@ -174,7 +175,7 @@ type History struct {
 }
 
 func newCheck(h *History) *check {
-	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work), of: map[string][]session{}, trouble: merged(h.Unreachable)}
+	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work), of: map[string][]session{}}
 	for _, s := range c.sessions {
 		c.of[s.RunID] = append(c.of[s.RunID], s)
 	}
@@ -222,7 +223,6 @@ type check struct {
 	jobOf    map[string]*Job
 	sessions []session
 	of       map[string][]session // by run
-	trouble  []Window             // when NATS may have been out of reach
 	found    []Violation
 	excused  int
 }

@@ -151,23 +151,38 @@ func TestCleanHistoryPasses(t *testing.T) {
 	}
 }
 
-// What nobody could reach is counted, and is no violation; a start some time after NATS was back is.
+// What nobody could reach is counted, and is no violation; a start some time after NATS was back is. A cancel is not acknowledged before the run is out of reach of
+// executors, so only a NATS that has lost it excuses what begins.
 func TestStartsOutOfReachAreExcused(t *testing.T) {
 	t.Parallel()
+	cut := func(h *History, w Window) { h.Unreachable = []Window{w} }
+	lost := func(h *History, w Window) { h.Lost = []Window{w} }
 	for _, tt := range []struct {
+		name       string
+		after      ChangeKind
+		what       func(*History, Window)
 		trouble    Window
 		violations int
 		excused    int
 	}{
-		{Window{at(1.5), at(4)}, 0, 1},
-		{Window{at(-9), at(-6)}, 1, 0}, // over long before
-		{Window{at(4.5), at(9)}, 1, 0}, // began long after the answer
+		{"pause", Pause, cut, Window{at(1.5), at(4)}, 0, 1},
+		{"pause, over long before", Pause, cut, Window{at(-9), at(-6)}, 1, 0},
+		{"pause, began long after the answer", Pause, cut, Window{at(4.5), at(9)}, 1, 0},
+		{"pause that was lost", Pause, lost, Window{at(1.5), at(4)}, 0, 1},
+		{"cancel", Cancel, cut, Window{at(1.5), at(4)}, 1, 0},
+		{"cancel that was lost", Cancel, lost, Window{at(1.5), at(4)}, 0, 1},
+		{"cancel, lost long before", Cancel, lost, Window{at(-9), at(-6)}, 1, 0},
 	} {
 		h := clean()
-		worked(h, "r-cancelled", 1, 2, 2, 4.9, 0.1, false)
-		h.Unreachable = []Window{tt.trouble}
+		if tt.after == Pause {
+			j := &h.Jobs[cancelled]
+			j.Changes[0].Kind, j.Runs[0].State = Pause, "succeeded"
+			j.Runs[0].Attempts = []Attempt{{RunID: "r-cancelled", Attempt: 1, Dispatch: 2, State: "succeeded"}}
+		}
+		worked(h, "r-cancelled", 1, 2, 2, 4.9, 0.1, tt.after == Pause)
+		tt.what(h, tt.trouble)
 		if v, n := Check(h), Excused(h); len(v) != tt.violations || n != tt.excused {
-			t.Errorf("trouble %v: %v, and %d excused", tt.trouble, v, n)
+			t.Errorf("%s: %v, and %d excused", tt.name, v, n)
 		}
 	}
 }

@@ -66,9 +66,11 @@ func (c *check) pair(jobID string, a, b session) {
 func (c *check) holds(j *Job) {
 	for i, ch := range j.Changes {
 		var until time.Time
+		trouble := merged(c.h.Lost)
 		switch ch.Kind {
 		case Cancel, Delete:
 		case Pause:
+			trouble = merged(slices.Concat(c.h.Lost, c.h.Unreachable))
 			for _, later := range j.Changes[i+1:] {
 				if later.Kind == Resume {
 					until = later.Requested
@@ -85,7 +87,7 @@ func (c *check) holds(j *Job) {
 			for _, s := range c.of[j.Runs[k].ID] {
 				switch {
 				case !s.At.After(ch.Answered.Add(Heartbeat)) || !until.IsZero() && !s.At.Before(until):
-				case c.unreachable(ch.Answered, s.At):
+				case reaches(trouble, ch.Answered, s.At):
 					c.excused++
 				default:
 					c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
@@ -96,15 +98,14 @@ func (c *check) holds(j *Job) {
 	}
 }
 
-// unreachable tells whether NATS was in trouble from about the answer to a change until a start, or has recovered from it just before: what was handed out before may
-// have been out of reach.
-func (c *check) unreachable(answered, start time.Time) bool {
-	return slices.ContainsFunc(c.trouble, func(w Window) bool {
+// reaches tells whether NATS was in trouble from about the answer to a change until a start, or has recovered from it just before.
+func reaches(trouble []Window, answered, start time.Time) bool {
+	return slices.ContainsFunc(trouble, func(w Window) bool {
 		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Recovery))
 	})
 }
 
-// Excused counts starts after an acknowledged cancel, pause or delete of runs that nobody could reach because NATS was in trouble.
+// Excused counts starts after an acknowledged pause of runs that nobody could reach because NATS was in trouble, and after a cancel, pause or delete that NATS lost.
 func Excused(h *History) int {
 	c := newCheck(h)
 	for i := range h.Jobs {

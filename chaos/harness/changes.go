@@ -14,7 +14,7 @@ import (
 )
 
 // change asks for a change and remembers it where it was acknowledged, or may have been made all the same. The call may fill in what the answer says.
-func (c *client) change(ctx context.Context, k *known, ch *checker.Change, call func(ctx context.Context, again bool) error) bool {
+func (c *client) change(ctx context.Context, k *known, ch *checker.Change, call func(ctx context.Context) error) bool {
 	c.mu.Lock()
 	k.changed++
 	c.mu.Unlock()
@@ -47,14 +47,14 @@ func (c *client) cancel(ctx context.Context, k *known) {
 		}
 		run = res.Msg.GetRun().GetRunId()
 	}
-	c.change(ctx, k, &checker.Change{Kind: checker.Cancel, RunID: run}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Cancel, RunID: run}, func(ctx context.Context) error {
 		_, err := c.runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: k.ID, RunId: run}))
 		return err
 	})
 }
 
 func (c *client) pause(ctx context.Context, k *known) {
-	k.paused = c.change(ctx, k, &checker.Change{Kind: checker.Pause}, func(ctx context.Context, _ bool) error {
+	k.paused = c.change(ctx, k, &checker.Change{Kind: checker.Pause}, func(ctx context.Context) error {
 		_, err := c.jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: k.ID}))
 		return err
 	})
@@ -63,7 +63,7 @@ func (c *client) pause(ctx context.Context, k *known) {
 
 func (c *client) resume(ctx context.Context, k *known) {
 	k.paused = false
-	c.change(ctx, k, &checker.Change{Kind: checker.Resume}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Resume}, func(ctx context.Context) error {
 		_, err := c.jobs.ResumeJob(ctx, connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: k.ID}))
 		return err
 	})
@@ -71,11 +71,8 @@ func (c *client) resume(ctx context.Context, k *known) {
 
 func (c *client) delete(ctx context.Context, k *known) {
 	k.over = true
-	c.change(ctx, k, &checker.Change{Kind: checker.Delete}, func(ctx context.Context, again bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Delete}, func(ctx context.Context) error {
 		_, err := c.jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: k.ID}))
-		if again && connect.CodeOf(err) == connect.CodeNotFound {
-			return nil // by the try that was not answered
-		}
 		return err
 	})
 }
@@ -85,7 +82,7 @@ func (c *client) trigger(ctx context.Context, k *known) {
 	c.triggers++
 	request := fmt.Sprintf("%s-trigger-%d", c.name, c.triggers)
 	ch := checker.Change{Kind: checker.Trigger}
-	c.change(ctx, k, &ch, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &ch, func(ctx context.Context) error {
 		res, err := c.jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: k.ID, RequestId: request}))
 		if err == nil {
 			ch.RunID = res.Msg.GetRun().GetRunId()
@@ -103,7 +100,7 @@ func (c *client) update(ctx context.Context, k *known) {
 			c.maker.between(5*time.Second, 20*time.Second))
 	}
 	tried := int64(0)
-	c.change(ctx, k, &checker.Change{Kind: checker.Update, Schedule: s}, func(ctx context.Context, _ bool) error {
+	c.change(ctx, k, &checker.Change{Kind: checker.Update, Schedule: s}, func(ctx context.Context) error {
 		res, err := c.jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: k.ID}))
 		if err != nil {
 			return err

@@ -203,13 +203,12 @@ type asked struct {
 	ok, unsure bool
 }
 
-// insistent repeats a call until it is answered; again tells the call that an earlier try may have had its effect. An answer other than yes that makes sense (too
-// late, over) is not one to remember.
-func (c *client) insistent(ctx context.Context, what string, call func(ctx context.Context, again bool) error) asked {
+// insistent repeats a call until it is answered. An answer other than yes that makes sense (too late, over) is not one to remember.
+func (c *client) insistent(ctx context.Context, what string, call func(ctx context.Context) error) asked {
 	a := asked{requested: time.Now()}
-	for again := false; ; again = true {
+	for {
 		one, cancel := context.WithTimeout(ctx, callLimit)
-		err := call(one, again)
+		err := call(one)
 		cancel()
 		a.answered = time.Now()
 		if err == nil {

@@ -15,21 +15,20 @@ import (
 // judge waits for everything to end, and hands what is known to the checker.
 func (r *rig) judge(ctx context.Context) (*Report, error) {
 	h := &checker.History{Slots: r.world.slots()}
-	var lost []checker.Window
 	for _, w := range r.nemesis.windows {
 		h.Disturbed = append(h.Disturbed, w.Window)
 		if w.unreachable {
 			h.Unreachable = append(h.Unreachable, w.Window)
 		}
 		if w.loses {
-			lost = append(lost, w.Window)
+			h.Lost = append(h.Lost, w.Window)
 		}
 	}
 	healed := time.Now()
 	if due := lastDue(r.traffic.told()); due.After(healed) {
 		healed = due
 	}
-	quietAfter, failures, err := r.gather(ctx, h, healed, lost)
+	quietAfter, failures, err := r.gather(ctx, h, healed)
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +39,11 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 
 // gather waits until nothing is left, or the time for it is over, ends the world, and puts all that is known into a history. The failures are what was wrong with
 // that end.
-func (r *rig) gather(ctx context.Context, h *checker.History, healed time.Time, lost []checker.Window) (quietAfter time.Duration, failures []string, err error) {
+func (r *rig) gather(ctx context.Context, h *checker.History, healed time.Time) (quietAfter time.Duration, failures []string, err error) {
 	if h.Left, quietAfter, err = r.settle(ctx, healed); err != nil {
 		return quietAfter, nil, err
 	}
-	if err := r.traffic.fill(ctx, h, lost); err != nil {
+	if err := r.traffic.fill(ctx, h); err != nil {
 		return quietAfter, nil, err
 	}
 	if err := r.world.stop(ctx); err != nil {

@@ -121,7 +121,7 @@ func (r *rig) takeSQLAway(ctx context.Context, away time.Duration) (*Outage, err
 // judgeOutage waits until all is over, and tells how it went.
 func (r *rig) judgeOutage(ctx context.Context, out *Outage, w checker.Window, fresh int) error {
 	h := &checker.History{}
-	_, failures, err := r.gather(ctx, h, time.Now().Add(time.Minute), nil)
+	_, failures, err := r.gather(ctx, h, time.Now().Add(time.Minute))
 	if err != nil {
 		return err
 	}

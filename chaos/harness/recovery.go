@@ -205,7 +205,7 @@ func PrintRecoveries(w io.Writer, all []Recovery) error {
 
 // submitFlow submits until it is answered, and tells whether it was.
 func (c *client) submitFlow(ctx context.Context, spec *waterclockv1.JobSpec, key string) bool {
-	return c.insistent(ctx, "submit", func(ctx context.Context, _ bool) error {
+	return c.insistent(ctx, "submit", func(ctx context.Context) error {
 		_, err := c.jobs.SubmitJob(ctx, connect.NewRequest(&waterclockv1.SubmitJobRequest{Spec: spec, IdempotencyKey: key}))
 		return err
 	}).ok

@@ -169,7 +169,7 @@ func (r *Report) Print(w io.Writer) error {
 			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
 	}
 	if r.Excused > 0 {
-		row("starts after a cancel or pause", "%d, of runs that were handed out before, while NATS was in trouble", r.Excused)
+		row("starts after a pause, or a lost cancel", "%d, of runs that were handed out before, while NATS was in trouble", r.Excused)
 	}
 	if o := r.Handovers; o.Cut > 0 {
 		row("commands after one another", "%d pairs of one run, of which %d after one that was killed: the next began %s after its last line at least",

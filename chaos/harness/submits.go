@@ -19,7 +19,7 @@ import (
 func (c *client) send(ctx context.Context, spec *waterclockv1.JobSpec, j checker.Job) {
 	k := c.known(j)
 	req := &waterclockv1.SubmitJobRequest{Spec: spec, IdempotencyKey: k.key}
-	asked := c.insistent(ctx, "submit", func(ctx context.Context, _ bool) error {
+	asked := c.insistent(ctx, "submit", func(ctx context.Context) error {
 		res, err := c.sendOnce(ctx, req)
 		if err == nil {
 			k.ID, k.run = res.GetJob().GetJobId(), res.GetRun().GetRunId()
@@ -59,7 +59,7 @@ func (c *client) batch(ctx context.Context, now time.Time, n int) {
 	}
 	// Each has an answer of its own, and is acknowledged by it whatever becomes of the others and of later tries.
 	done := make([]bool, n)
-	c.insistent(ctx, "submit batch", func(ctx context.Context, _ bool) error {
+	c.insistent(ctx, "submit batch", func(ctx context.Context) error {
 		res, err := c.jobs.SubmitJobs(ctx, connect.NewRequest(req))
 		if err != nil {
 			return err
@@ -93,7 +93,7 @@ func (c *client) publish(ctx context.Context, spec *waterclockv1.JobSpec, j chec
 	} else {
 		opts = append(opts, jetstream.WithMsgID(k.key))
 	}
-	asked := c.insistent(ctx, "publish", func(ctx context.Context, _ bool) error {
+	asked := c.insistent(ctx, "publish", func(ctx context.Context) error {
 		body, err := protojson.Marshal(req)
 		if err != nil {
 			return err

@@ -183,7 +183,7 @@ func (t *traffic) told() []checker.Job {
 
 // fill puts into a history what clients were told, what the API shows now, and where poison ended. What else lies in the dead letters was good and not taken: it
 // counts as left. lost are the times in which NATS came back without data that it had, or with older: what only NATS knew then may be gone.
-func (t *traffic) fill(ctx context.Context, h *checker.History, lost []checker.Window) error {
+func (t *traffic) fill(ctx context.Context, h *checker.History) error {
 	h.Jobs, h.Seen = t.told(), t.seen
 	for _, c := range t.clients {
 		c.mu.Lock()
@@ -194,12 +194,12 @@ func (t *traffic) fill(ctx context.Context, h *checker.History, lost []checker.W
 		return err
 	}
 	published := t.published()
-	h.Jobs = slices.DeleteFunc(h.Jobs, func(j checker.Job) bool { return !j.Found && published[j.ID] && forgotten(lost, j.Answered) })
+	h.Jobs = slices.DeleteFunc(h.Jobs, func(j checker.Job) bool { return !j.Found && published[j.ID] && forgotten(h.Lost, j.Answered) })
 	letters, err := deadLetters(ctx, t.js)
 	if err != nil {
 		return err
 	}
-	poison, others := t.poison.ended(letters, lost)
+	poison, others := t.poison.ended(letters, h.Lost)
 	h.Poison = poison
 	for _, o := range others {
 		h.Left.Streams = append(h.Left.Streams, checker.Stream{Name: fmt.Sprintf("%s at %s: %s", streams.DeadStream, o.subject, o.reason), Messages: 1})

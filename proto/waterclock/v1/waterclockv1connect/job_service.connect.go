@@ -65,7 +65,8 @@ type JobServiceClient interface {
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// UpdateJob changes a job. Runs that have not started follow the new definition; running ones end by the old.
 	UpdateJob(context.Context, *connect.Request[v1.UpdateJobRequest]) (*connect.Response[v1.UpdateJobResponse], error)
-	// DeleteJob removes a job; what runs is cancelled, history stays.
+	// DeleteJob removes a job; what runs is cancelled, history stays. After the answer nothing of it starts any more. Where NATS does not answer, the deletion is
+	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. Deleting twice changes nothing.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
 	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)
@@ -215,7 +216,8 @@ type JobServiceHandler interface {
 	ListJobs(context.Context, *connect.Request[v1.ListJobsRequest]) (*connect.Response[v1.ListJobsResponse], error)
 	// UpdateJob changes a job. Runs that have not started follow the new definition; running ones end by the old.
 	UpdateJob(context.Context, *connect.Request[v1.UpdateJobRequest]) (*connect.Response[v1.UpdateJobResponse], error)
-	// DeleteJob removes a job; what runs is cancelled, history stays.
+	// DeleteJob removes a job; what runs is cancelled, history stays. After the answer nothing of it starts any more. Where NATS does not answer, the deletion is
+	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. Deleting twice changes nothing.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
 	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)

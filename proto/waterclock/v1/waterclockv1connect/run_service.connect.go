@@ -51,7 +51,8 @@ type RunServiceClient interface {
 	GetRun(context.Context, *connect.Request[v1.GetRunRequest]) (*connect.Response[v1.GetRunResponse], error)
 	// ListRuns returns the runs of a job, newest scheduled time first; without a job, the recent failures of the namespace.
 	ListRuns(context.Context, *connect.Request[v1.ListRunsRequest]) (*connect.Response[v1.ListRunsResponse], error)
-	// CancelRun ends a run that has not started, and asks a running one to stop.
+	// CancelRun ends a run that has not started, and asks a running one to stop. After the answer it does not start any more. Where NATS does not answer, the cancel is
+	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. One that has ended stays as it is, and is shown.
 	CancelRun(context.Context, *connect.Request[v1.CancelRunRequest]) (*connect.Response[v1.CancelRunResponse], error)
 	// WatchRun sends the run at once and after each change, and ends when the run has ended.
 	WatchRun(context.Context, *connect.Request[v1.WatchRunRequest]) (*connect.ServerStreamForClient[v1.WatchRunResponse], error)
@@ -145,7 +146,8 @@ type RunServiceHandler interface {
 	GetRun(context.Context, *connect.Request[v1.GetRunRequest]) (*connect.Response[v1.GetRunResponse], error)
 	// ListRuns returns the runs of a job, newest scheduled time first; without a job, the recent failures of the namespace.
 	ListRuns(context.Context, *connect.Request[v1.ListRunsRequest]) (*connect.Response[v1.ListRunsResponse], error)
-	// CancelRun ends a run that has not started, and asks a running one to stop.
+	// CancelRun ends a run that has not started, and asks a running one to stop. After the answer it does not start any more. Where NATS does not answer, the cancel is
+	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. One that has ended stays as it is, and is shown.
 	CancelRun(context.Context, *connect.Request[v1.CancelRunRequest]) (*connect.Response[v1.CancelRunResponse], error)
 	// WatchRun sends the run at once and after each change, and ends when the run has ended.
 	WatchRun(context.Context, *connect.Request[v1.WatchRunRequest], *connect.ServerStream[v1.WatchRunResponse]) error

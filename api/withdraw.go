@@ -1,0 +1,65 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/waterclock-io/waterclock/api/control"
+	"github.com/waterclock-io/waterclock/job"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// A cancel and a deletion are answered when what was handed out is taken back. Where NATS does not answer they are stored all the same, and fail; repeated, they
+// take back what the first try has not, which by then is in history.
+
+// errNotWithdrawn says that a change was stored and that a run may still begin.
+var errNotWithdrawn = errors.New("the change is stored, but NATS does not answer, and a run that was handed out before may still begin; repeat the call until it succeeds")
+
+const (
+	// withdrawTimeout is how long taking back may take after a commit.
+	withdrawTimeout = 5 * time.Second
+	// withdrawnFor is how long after its cancel a repeated call takes a run back once more.
+	withdrawnFor = time.Hour
+)
+
+// withdraw takes runs back and tells their executors to stop. The caller's patience does not matter any more.
+func (s *service) withdraw(ctx context.Context, timers []store.Timer) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
+	defer cancel()
+	var failed error
+	for _, t := range timers {
+		if err := s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled); err != nil {
+			s.Log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
+			failed = fmt.Errorf("%w: %w", errNotWithdrawn, err)
+		}
+	}
+	return failed
+}
+
+// withdrawAgain takes back those of a job's runs that were cancelled lately: what cancelled them may have failed to.
+func (s *service) withdrawAgain(ctx context.Context, j *job.Job, rows []store.RunRow) error {
+	var timers []store.Timer
+	for i := range rows {
+		if r := &rows[i]; s.cancelledLately(r) {
+			// History does not say whose the queue was.
+			timers = append(timers, handedOut(j, r, j.Namespace), handedOut(j, r, job.SharedNamespace))
+		}
+	}
+	return s.withdraw(ctx, timers)
+}
+
+// cancelledLately tells whether a run that has ended was handed out, and cancelled so short a time ago that its message may still be there.
+func (s *service) cancelledLately(r *store.RunRow) bool {
+	return r.Final && r.Step == job.StepCancelled && r.Dispatch > 0 && r.EndedAt.After(s.Clock.Now().Add(-withdrawnFor))
+}
+
+// handedOut returns a run that has ended as it was when it was handed out.
+func handedOut(j *job.Job, r *store.RunRow, queueNamespace string) store.Timer {
+	return store.Timer{
+		TimerKey: store.TimerKey{Shard: j.Shard, DueAt: r.DueAt, RunID: r.RunID}, JobID: r.JobID, Namespace: r.Namespace, QueueNamespace: queueNamespace,
+		Queue: r.Queue, Priority: r.Priority, Kind: r.Kind, Step: job.StepDispatched, Origin: r.Origin, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt,
+		Dispatch: r.Dispatch, Executor: r.Executor,
+	}
+}

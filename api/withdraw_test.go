@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	"github.com/waterclock-io/waterclock/internal/check"
+	"github.com/waterclock-io/waterclock/job"
+	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
+	"github.com/waterclock-io/waterclock/store"
+)
+
+// The fault: NATS does not answer while a run that was handed out is cancelled, or its job deleted. The change is stored, and not acknowledged before the run is
+// taken back; each repeated call tries that again, whichever call it is.
+func TestCancelIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	jobs, runs, ctx := w.jobs("acme"), w.runs("acme"), t.Context()
+	cancel := func(id, run string) error {
+		_, err := runs.CancelRun(ctx, connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: id, RunId: run}))
+		return err
+	}
+	calls := map[string]func(id, run string) error{
+		"cancel":     cancel,
+		"cancel all": func(id, _ string) error { return cancel(id, "") },
+		"delete": func(id, _ string) error {
+			_, err := jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: id}))
+			return err
+		},
+	}
+	takenBack := func(tm store.Timer) bool {
+		w.ear.mu.Lock()
+		defer w.ear.mu.Unlock()
+		was := w.ear.withdrawn
+		w.ear.withdrawn = nil
+		return slices.ContainsFunc(was, func(o store.Timer) bool {
+			return o.RunID == tm.RunID && o.Dispatch == tm.Dispatch && o.Shard == tm.Shard && o.QueueNamespace == tm.QueueNamespace && o.Queue == tm.Queue && o.Priority == tm.Priority
+		})
+	}
+	for first, call := range calls {
+		for second, again := range calls {
+			for _, running := range []bool{false, true} {
+				id := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)}).GetJob().GetJobId()
+				_, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id}))
+				check.OK(t, err)
+				tm := w.hand(id)
+				if running {
+					w.report(tm, store.ReportStart, 0, "")
+				}
+				w.ear.deaf = errors.New("no answer")
+				for _, try := range []func(id, run string) error{call, again} {
+					if err := try(id, tm.RunID.String()); code(err) != connect.CodeUnavailable || reason(err) != "NOT_WITHDRAWN" {
+						t.Errorf("%s, %s, NATS not answering: %v, reason %q", first, second, err, reason(err))
+					}
+					if !takenBack(tm) {
+						t.Errorf("%s, %s, running %v: nobody tried to take it back", first, second, running)
+					}
+				}
+				w.ear.deaf = nil
+				check.OK(t, again(id, tm.RunID.String()))
+				if !takenBack(tm) {
+					t.Errorf("%s, %s, running %v: acknowledged, and not taken back", first, second, running)
+				}
+			}
+		}
+	}
+}
+
+// A run that was cancelled long ago, or that has ended by itself, is looked for nowhere.
+func TestCancelOfWhatHasEndedLongAgo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ear.deaf = errors.New("no answer")
+	for name, end := range map[string]job.Step{"succeeded": job.StepSucceeded, "cancelled": job.StepCancelled} {
+		id := w.add(&waterclockv1.JobSpec{Kind: "exec"}).GetJob().GetJobId()
+		tm := w.hand(id)
+		w.report(tm, store.ReportEnd, end, "")
+		w.clock.Add(2 * time.Hour)
+		for _, run := range []uuid.UUID{tm.RunID, uuid.Nil} {
+			given := run.String()
+			if run == uuid.Nil {
+				given = ""
+			}
+			_, err := w.runs("acme").CancelRun(t.Context(), connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: id, RunId: given}))
+			if err != nil || len(w.ear.withdrawn) > 0 {
+				t.Errorf("%s: %v, withdrawn %v", name, err, w.ear.withdrawn)
+			}
+		}
+	}
+}
