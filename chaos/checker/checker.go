@@ -175,7 +175,7 @@ type History struct {
 }
 
 func newCheck(h *History) *check {
-	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work), of: map[string][]session{}}
+	c := &check{h: h, runs: map[string]*Run{}, jobOf: map[string]*Job{}, sessions: sessions(h.Work), of: map[string][]session{}, excused: map[ChangeKind]int{}}
 	for _, s := range c.sessions {
 		c.of[s.RunID] = append(c.of[s.RunID], s)
 	}
@@ -224,7 +224,7 @@ type check struct {
 	sessions []session
 	of       map[string][]session // by run
 	found    []Violation
-	excused  int
+	excused  map[ChangeKind]int
 }
 
 func (c *check) add(invariant int, jobID, runID, format string, args ...any) {

@@ -88,7 +88,7 @@ func (c *check) holds(j *Job) {
 				switch {
 				case !s.At.After(ch.Answered.Add(Heartbeat)) || !until.IsZero() && !s.At.Before(until):
 				case reaches(trouble, ch.Answered, s.At):
-					c.excused++
+					c.excused[ch.Kind]++
 				default:
 					c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
 						s.Dispatch, stamp(s.At), s.At.Sub(ch.Answered), ch.Kind, stamp(ch.Answered))
@@ -105,8 +105,9 @@ func reaches(trouble []Window, answered, start time.Time) bool {
 	})
 }
 
-// Excused counts starts after an acknowledged pause of runs that nobody could reach because NATS was in trouble, and after a cancel, pause or delete that NATS lost.
-func Excused(h *History) int {
+// Excused counts, by the kind of the change, starts after an acknowledged pause of runs that nobody could reach because NATS was in trouble, and after a cancel, pause
+// or delete that NATS lost.
+func Excused(h *History) map[ChangeKind]int {
 	c := newCheck(h)
 	for i := range h.Jobs {
 		c.holds(&h.Jobs[i])

@@ -35,7 +35,7 @@ type Report struct {
 	// WentOn is how long the process had to be there after faults until a command began.
 	WentOn     []time.Duration
 	Handovers  checker.Handovers
-	Excused    int
+	Excused    map[checker.ChangeKind]int
 	Violations []checker.Violation
 	// Failures are reasons why the run failed beside violations.
 	Failures []string
@@ -168,8 +168,8 @@ func (r *Report) Print(w io.Writer) error {
 		row("work went on", "median %s, worst %s of the process being there after %d outages",
 			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
 	}
-	if r.Excused > 0 {
-		row("starts after a pause, or a lost cancel", "%d, of runs that were handed out before, while NATS was in trouble", r.Excused)
+	for _, kind := range slices.Sorted(maps.Keys(r.Excused)) {
+		row("starts after a "+string(kind), "%d, of runs that were handed out before, while NATS was in trouble", r.Excused[kind])
 	}
 	if o := r.Handovers; o.Cut > 0 {
 		row("commands after one another", "%d pairs of one run, of which %d after one that was killed: the next began %s after its last line at least",
