@@ -71,12 +71,48 @@ func TestWhatFellDueInAnOutageIsRead(t *testing.T) {
 	row := r.submit(at, r.job(at, nil))[0]
 	// The last read that came to its end was a minute before it fell due.
 	if _, ok := ask(p, func() bool {
-		p.owned[0].read = at.Add(-lookBack)
+		p.owned[0].read, p.owned[0].lookedBack = at.Add(-lookBack), at.Add(-lookBack)
 		return true
 	}); !ok {
 		t.Fatal("the planner has stopped")
 	}
 	r.handedOut(10*time.Second, subjectOf(&row, 1))
+}
+
+// A row that was committed long after it fell due is behind what is glanced at, and found by the next look back; before that, nothing goes as far back.
+func TestRowCommittedLateIsFoundByALookBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := reads{r.store, make(chan read, 1000)}
+	p := r.planner(s, nil)
+	r.owns(p)
+	awaitIn(t, p, "a read of all", func() bool { return p.owned[0].overdue.IsZero() && !p.owned[0].lookedBack.IsZero() })
+	ask(p, func() bool {
+		p.owned[0].lookedBack = p.clock.Now().Add(time.Minute) // none is due, however slow this machine is
+		return true
+	})
+	at := r.now().Add(-lookBack / 2)
+	row := r.submit(at, r.job(at, nil))[0]
+	for len(s.told) > 0 {
+		<-s.told
+	}
+	for range 4 { // two seconds of a look at what is over its time and one ahead
+		if got := <-s.told; !got.from.After(at) {
+			t.Fatalf("looked back as far as %s before a look back was due", r.now().Sub(got.from))
+		}
+	}
+	if n := r.outs()[subjectOf(&row, 1)]; n != 0 {
+		t.Fatal("handed out without having been read")
+	}
+	ask(p, func() bool {
+		p.owned[0].lookedBack = p.clock.Now().Add(-lookBackEach)
+		return true
+	})
+	r.handedOut(10*time.Second, subjectOf(&row, 1))
+	again, _ := ask(p, func() bool { return p.clock.Now().Sub(p.owned[0].lookedBack) < lookBackEach })
+	if !again {
+		t.Error("it looks back all the time")
+	}
 }
 
 // A row whose mark failed is read again also where that is so for longer than the reads look back.
@@ -126,9 +162,9 @@ func TestRowBehindTheReadAheadIsReadBeforeItsTime(t *testing.T) {
 	back := 0
 	for back < 3 {
 		got := <-s.told
-		now := got.from.Add(lookBack) // of this read, or of the one before
+		now := got.from.Add(glance) // of this read, or of the one before
 		if !now.Before(got.until) || got.until.Sub(now) > 10*time.Second {
-			continue // of all there is, or ahead
+			continue // of all there is, a minute back, or ahead
 		}
 		if ahead := got.until.Sub(now); ahead < p.cfg.MarkAhead+readEvery {
 			t.Fatalf("looked back, and only %s ahead", ahead)

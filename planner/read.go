@@ -10,9 +10,12 @@ import (
 
 const (
 	readEvery = time.Second
-	// lookBack is how far back what is over its time is read each second: longer than any transaction may take to commit, so that no row that was committed
-	// late stays behind the planner's place.
-	lookBack = time.Minute
+	// Each second a glance reads what fell due of late: rows whose wake was lost, that came back, or that took a little longer to commit. A look back, which is longer
+	// than any transaction may take to commit, sees to it that no row stays behind the planner's place. It is made less often, as the rows that were done meanwhile
+	// have left dead entries in the index, and all of them are walked through.
+	glance       = 5 * time.Second
+	lookBack     = time.Minute
+	lookBackEach = 10 * time.Second
 	// readPage is how many rows one read returns over all shards, and readPages how many reads follow each other before others have their turn.
 	readPage  = 4000
 	readPages = 20
@@ -101,7 +104,7 @@ func (p *Planner) readOverdue(each bool) error {
 		out := make([]store.ShardCursor, 0, len(p.owned))
 		for _, o := range p.owned {
 			o.further = time.Time{}
-			from := o.seenUpTo(now)
+			from := o.readBack(now)
 			if !o.overdue.IsZero() && o.overdue.Before(from) {
 				from = o.overdue
 			}
@@ -122,8 +125,11 @@ func (p *Planner) readOverdue(each bool) error {
 			if o == nil {
 				continue
 			}
+			if now.Sub(o.lookedBack) >= lookBackEach {
+				o.lookedBack = now
+			}
 			// From here on the forward cursor has seen everything before; until then an old backlog is read on from where this read came to.
-			if c.From.DueAt.Before(now.Add(-lookBack)) {
+			if c.From.DueAt.Before(now.Add(-glance)) {
 				o.overdue = c.From.DueAt
 			} else {
 				o.overdue, o.read = time.Time{}, now
@@ -158,13 +164,25 @@ func (p *Planner) readAgain(k store.TimerKey) {
 	}
 }
 
-// seenUpTo is the moment before which everything that is due has been read: a minute back from the last read that came to its end, so that no row that was committed
-// late stays behind, however long SQL was away since.
+// seenUpTo is the moment before which everything that is due has been read: a minute back from the last look back, so that no row that was committed late stays
+// behind, however long SQL was away since.
 func (o *ownedShard) seenUpTo(now time.Time) time.Time {
-	if !o.read.IsZero() && o.read.Before(now) {
-		now = o.read
+	return orNow(o.lookedBack, now).Add(-lookBack)
+}
+
+// readBack is where the next read of what is over its time begins.
+func (o *ownedShard) readBack(now time.Time) time.Time {
+	if now.Sub(o.lookedBack) >= lookBackEach {
+		return o.seenUpTo(now)
 	}
-	return now.Add(-lookBack)
+	return orNow(o.read, now).Add(-glance)
+}
+
+func orNow(at, now time.Time) time.Time {
+	if at.IsZero() || at.After(now) {
+		return now
+	}
+	return at
 }
 
 // readFrom lets the next read of what is over its time begin no later than a moment.

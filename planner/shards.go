@@ -26,12 +26,13 @@ const (
 // ownedShard is a shard that this planner plans.
 type ownedShard struct {
 	store.Shard
-	cursor   store.TimerKey // forward reading goes on after this
-	overdue  time.Time      // reading of what is over its time begins here; zero = a minute back
-	read     time.Time      // when the last read of what is over its time began that came to its end; zero = none has
-	further  time.Time      // the same, as asked for since the read under way began; zero = not
-	sub      *nats.Subscription
-	inFlight bool // its in-flight rows are loaded
+	cursor     store.TimerKey // forward reading goes on after this
+	overdue    time.Time      // reading of what is over its time begins here; zero = a minute back
+	read       time.Time      // when the last read of what is over its time began that came to its end; zero = none has
+	lookedBack time.Time      // when the last of them began that went back a minute; zero = none has
+	further    time.Time      // the same, as asked for since the read under way began; zero = not
+	sub        *nats.Subscription
+	inFlight   bool // its in-flight rows are loaded
 }
 
 // keepMembership renews this member and follows who else lives.

@@ -84,6 +84,10 @@ type Kind struct {
 	open func(ctx context.Context, env Env) (Contender, error)
 }
 
+// GCPercent is by how much the heap of a measuring process may grow before garbage is collected: what `waterclock server` sets for itself, and what its peers gain by
+// too.
+const GCPercent = 300
+
 // Kinds are all contenders, in the order of tables.
 var Kinds = []Kind{
 	{
@@ -101,7 +105,7 @@ var Kinds = []Kind{
 	},
 	{
 		Name: "waterclock-sqlite-rpc", Title: "Waterclock, SQLite, over Connect",
-		Settings:    "defaults, `waterclock server`; submits over Connect (HTTP/1.1, kept alive), jobs in a Go worker of the client's process",
+		Settings:    "defaults, `waterclock dev`; submits over Connect (HTTP/1.1, kept alive), jobs in a Go worker of the client's process",
 		SubmitsOnly: true, Reads: true, open: openSQLiteServer,
 	},
 	{

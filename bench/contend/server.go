@@ -42,21 +42,21 @@ func openPostgresServer(ctx context.Context, env Env) (Contender, error) {
 	if _, _, err := crdb.Migrate(ctx, env.PostgresDSN); err != nil {
 		return nil, err
 	}
-	return openServer(ctx, env, env.PostgresDSN)
+	return openServer(ctx, env, "server", "WATERCLOCK_STORE_URL="+env.PostgresDSN)
 }
 
 func openSQLiteServer(ctx context.Context, env Env) (Contender, error) {
-	return openServer(ctx, env, "sqlite:"+filepath.Join(env.Dir, "waterclock.db"))
+	return openServer(ctx, env, "dev")
 }
 
-func openServer(ctx context.Context, env Env, store string) (_ Contender, err error) {
+func openServer(ctx context.Context, env Env, command string, environ ...string) (_ Contender, err error) {
 	s := &served{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	natsURL, err := s.start(ctx, env, store)
+	natsURL, err := s.start(ctx, env, command, environ)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +76,9 @@ func openServer(ctx context.Context, env Env, store string) (_ Contender, err er
 const maxClients = 256
 
 // start starts the server and returns the URL of its NATS.
-func (s *served) start(ctx context.Context, env Env, store string) (string, error) {
-	cmd := exec.Command(env.Binary, "server", "--http", "127.0.0.1:0", "--nats.listen", "127.0.0.1:0", "--data", filepath.Join(env.Dir, "data"),
-		"--log.level", "warn")
-	cmd.Env = append(os.Environ(), "WATERCLOCK_STORE_URL="+store)
+func (s *served) start(ctx context.Context, env Env, command string, environ []string) (string, error) {
+	cmd := exec.Command(env.Binary, command, "--http", "127.0.0.1:0", "--nats.listen", "127.0.0.1:0", "--data", filepath.Join(env.Dir, "data"), "--log.level", "warn")
+	cmd.Env = append(os.Environ(), environ...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()

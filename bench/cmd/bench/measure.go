@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"runtime/pprof"
 
 	"github.com/waterclock-io/waterclock/bench/contend"
@@ -55,6 +56,7 @@ func measure(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 }
 
 func (r *request) values(ctx context.Context, meter *world.Meter) (work.Values, error) {
+	debug.SetGCPercent(contend.GCPercent)
 	if r.Workload == floor.Workload {
 		f, err := floor.Find(r.Contender)
 		if err != nil {

@@ -199,6 +199,7 @@ func TestKeysLetIn(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+	mustSay(t, metrics(t, p), "\ngo_gc_gogc_percent 300\n") // of a service; dev keeps to the runtime's
 	if out, err := run("", "job", "list"); err == nil || exitCode(err) != 5 {
 		t.Errorf("without a key: %v\n%s", err, out)
 	}
