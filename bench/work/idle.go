@@ -12,6 +12,10 @@ import (
 // quiet is how long an idle contender is left alone before it is watched: what the submits left behind, such as garbage, is not idleness.
 const quiet = 5 * time.Second
 
+// counted is how long PostgreSQL's processes may keep to themselves what they have written. A vacuum before that does not keep its launcher from making another one,
+// which is no work of the contender's.
+const counted = 11 * time.Second
+
 // idle measures what a contender costs that has nothing to do before tomorrow. One that is a process of its own has workers there; none are started here.
 func idle(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 	n := t.Sizes.Idle
@@ -30,6 +34,9 @@ func idle(ctx context.Context, t *Task, c contend.Contender) (Values, error) {
 	took := time.Since(began)
 	// What the submits left behind is not idleness.
 	if dsn := t.Env.PostgresDSN; dsn != "" {
+		if err := world.Wait(ctx, counted); err != nil {
+			return nil, err
+		}
 		if err := world.Tidy(ctx, dsn); err != nil {
 			return nil, err
 		}
