@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock-io/waterclock/internal/check"
 	waterclockv1 "github.com/waterclock-io/waterclock/proto/waterclock/v1"
+	"github.com/waterclock-io/waterclock/streams"
 )
 
 func every(d time.Duration) *waterclockv1.Schedule {
@@ -170,6 +171,64 @@ func TestPauseTakesBackWhatWaitsForASlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkFinal(t, p, outcomes(t, p.jobs(), second, 20*time.Second))
+}
+
+// A run that waits in the stream for a slot is cancelled, or its job deleted, while NATS is away: that is acknowledged only when NATS is back and the run taken out,
+// and then the run does not start when the slot is free.
+func TestCancelWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
+	folder, log := t.TempDir(), newLog(t)
+	broker, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: log})
+	check.OK(t, err)
+	addr := broker.Addr()
+	p := start(t, "server", "--data", t.TempDir(), "--nats", "nats://"+addr, "--http", "127.0.0.1:0", "--executor.slots", "1", "--lease.ack_wait", "2m",
+		"--executor.kinds.exec.enabled", "--executor.kinds.exec.allow", "/bin/sh,/usr/bin/sh")
+	dir := t.TempDir()
+	begun, release, late := filepath.Join(dir, "begun"), filepath.Join(dir, "release"), filepath.Join(dir, "late")
+	hold := command("sh", "-c", "echo x >"+begun+"; until [ -e "+release+" ]; do sleep 0.05; done")
+	first := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{hold})
+	waitLines(t, begun, 1, 20*time.Second)
+	waiting := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "echo x >>"+late), command("sh", "-c", "echo x >>"+late)})
+	calls := []func() error{
+		func() error {
+			_, err := p.runs().CancelRun(t.Context(), connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: waiting[0]}))
+			return err
+		},
+		func() error {
+			_, err := p.jobs().DeleteJob(t.Context(), connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: waiting[1]}))
+			return err
+		},
+	}
+	for _, id := range waiting {
+		stateIs(t, p, id, waterclockv1.RunState_RUN_STATE_QUEUED)
+	}
+
+	broker.Stop()
+	errs := make(chan error, len(calls))
+	for _, call := range calls {
+		go func() { errs <- call() }()
+	}
+	for range calls {
+		if err := check.Receive(t, "an answer while NATS is away", errs); connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "may still begin") {
+			t.Errorf("while NATS is away: %v", err)
+		}
+	}
+	for _, id := range waiting {
+		stateIs(t, p, id, waterclockv1.RunState_RUN_STATE_CANCELLED)
+	}
+	broker, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: addr, Logger: log})
+	check.OK(t, err)
+	t.Cleanup(broker.Stop)
+	for i, call := range calls {
+		check.Await(t, "call "+strconv.Itoa(i)+" is acknowledged", func() bool { return call() == nil })
+	}
+
+	write(t, release, "")
+	outcomes(t, p.jobs(), first, 30*time.Second)
+	outcomes(t, p.jobs(), submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "true")}), 30*time.Second) // the slot is free and takes what there is
+	if _, err := os.Stat(late); err == nil {
+		t.Error("a run started that had been cancelled")
+	}
 }
 
 // stateIs waits until the run of a job is in a state.
