@@ -214,9 +214,6 @@ func TestTakeover(t *testing.T) {
 	r.recorder()
 	b := r.planner(nil, nil)
 	r.owns(b)
-	if d := time.Since(killed); d > 5*time.Second {
-		t.Errorf("the shard was taken after %s", d)
-	}
 	taken := time.Now()
 	row := r.row(timers[0].TimerKey)
 	if !markedOnce(row) {
@@ -224,9 +221,6 @@ func TestTakeover(t *testing.T) {
 	}
 	again := r.handedOut(20*time.Second, subjectOf(&timers[0], 2))
 	t.Logf("taken %s after the kill, handed out again %s after it", taken.Sub(killed), time.Since(killed))
-	if d := time.Since(killed); d > 10*time.Second {
-		t.Errorf("it was handed out again after %s", d)
-	}
 	if again.Dispatch != 2 || again.Attempt != 1 {
 		t.Errorf("dispatch %d of attempt %d", again.Dispatch, again.Attempt)
 	}
