@@ -189,7 +189,7 @@ func TestManyAreLost(t *testing.T) {
 	// At a lease of an hour each is looked at once, and again only where it was put off for a moment.
 	b := r.planner(alone{r.store}, func(c *Config) { c.AckWait = time.Hour })
 	r.owns(b)
-	r.areOut(25*time.Second, timers, 2)
+	r.areOut(time.Minute, timers, 2) // far less than the lease, also on a machine that is busy with other tests
 }
 
 // said is a log that is counted.
