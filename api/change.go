@@ -25,10 +25,10 @@ type decision func(known, locked *job.Job, timers []store.Timer, now time.Time, 
 
 // changed is a job after a change.
 type changed struct {
-	job      *job.Job
-	timers   []store.Timer
-	decision control.Decision
-	history  []store.RunRow // the newest of what had ended before
+	job       *job.Job
+	timers    []store.Timer
+	decision  control.Decision
+	cancelled []store.RunRow // runs that had been cancelled lately already, the newest first
 }
 
 // change applies a decision to a job of the caller, and tells whom it concerns. With errNotWithdrawn it was applied.
@@ -55,7 +55,7 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 		}
 		out := &changed{}
 		var ended control.Ended
-		if ended, out.history, err = s.endedRuns(ctx, known.ID, also); err != nil {
+		if ended, out.cancelled, err = s.endedRuns(ctx, known.ID, also); err != nil {
 			return nil, err
 		}
 		out.job, out.timers, err = s.Store.ChangeJob(ctx, namespace, id, func(j *job.Job, timers []store.Timer, now time.Time) (store.Change, error) {
@@ -94,8 +94,8 @@ func lives(timers []store.Timer, run uuid.UUID) bool {
 	return slices.ContainsFunc(timers, func(t store.Timer) bool { return t.RunID == run })
 }
 
-// endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given. Their
-// rows come along, save those of the given.
+// endedRuns returns which runs of a job have ended that a decision could want to make: those with a nominal time that has not long passed, and the given. The rows
+// of those among the former that were cancelled lately come along.
 func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UUID) (control.Ended, []store.RunRow, error) {
 	known := map[uuid.UUID]bool{}
 	for _, id := range also {
@@ -107,14 +107,16 @@ func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UU
 	}
 	// A minute covers the difference between our estimate of database time and the time under the lock, amply.
 	recent, at := s.Clock.Now().Add(-time.Minute), store.RunPosition{}
-	var history []store.RunRow
+	var cancelled []store.RunRow
 	for range endedPages {
 		rows, err := s.Store.ListRuns(ctx, jobID, at, endedPage)
 		if err != nil {
 			return nil, nil, err
 		}
-		history = append(history, rows...)
 		for _, r := range rows {
+			if s.cancelledLately(&r) {
+				cancelled = append(cancelled, r)
+			}
 			known[r.RunID] = true
 			at = store.RunPosition{At: r.ScheduledAt, RunID: r.RunID}
 		}
@@ -122,7 +124,7 @@ func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UU
 			break
 		}
 	}
-	return func(run uuid.UUID) bool { return known[run] }, history, nil
+	return func(run uuid.UUID) bool { return known[run] }, cancelled, nil
 }
 
 // tellTimeout is how long planners may be told of one change after its commit.

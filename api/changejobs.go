@@ -68,7 +68,7 @@ func (s *service) DeleteJob(ctx context.Context, req *connect.Request[waterclock
 			return control.Delete(j, timers, now)
 		})
 	if err == nil {
-		err = s.withdrawAgain(ctx, c.job, c.history)
+		err = s.withdrawAgain(ctx, c.job, c.cancelled)
 	}
 	if err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (s *service) CancelRun(ctx context.Context, req *connect.Request[waterclock
 		return s.cancelEnded(ctx, id, run)
 	}
 	if err == nil && run == uuid.Nil {
-		err = s.withdrawAgain(ctx, c.job, c.history)
+		err = s.withdrawAgain(ctx, c.job, c.cancelled)
 	}
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/waterclock-io/waterclock/api/control"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
@@ -20,29 +22,37 @@ var errNotWithdrawn = errors.New("the change is stored, but NATS does not answer
 const (
 	// withdrawTimeout is how long taking back may take after a commit.
 	withdrawTimeout = 5 * time.Second
-	// withdrawnFor is how long after its cancel a repeated call takes a run back once more.
-	withdrawnFor = time.Hour
+	// withdrawAtOnce is how many runs are taken back at a time.
+	withdrawAtOnce = 16
+	// withdrawnFor is how long after its cancel a repeated call takes a run back once more, and withdrawnMost how many runs it does that for, the newest: all of
+	// them must be done with in time.
+	withdrawnFor  = time.Hour
+	withdrawnMost = 100
 )
 
 // withdraw takes runs back and tells their executors to stop. The caller's patience does not matter any more.
 func (s *service) withdraw(ctx context.Context, timers []store.Timer) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 	defer cancel()
-	var failed error
+	var all errgroup.Group
+	all.SetLimit(withdrawAtOnce)
 	for _, t := range timers {
-		if err := s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled); err != nil {
-			s.Log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
-			failed = fmt.Errorf("%w: %w", errNotWithdrawn, err)
-		}
+		all.Go(func() error {
+			if err := s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled); err != nil {
+				s.Log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
+				return fmt.Errorf("%w: %w", errNotWithdrawn, err)
+			}
+			return nil
+		})
 	}
-	return failed
+	return all.Wait()
 }
 
 // withdrawAgain takes back those of a job's runs that were cancelled lately: what cancelled them may have failed to.
 func (s *service) withdrawAgain(ctx context.Context, j *job.Job, rows []store.RunRow) error {
 	var timers []store.Timer
 	for i := range rows {
-		if r := &rows[i]; s.cancelledLately(r) {
+		if r := &rows[i]; s.cancelledLately(r) && len(timers) < 2*withdrawnMost {
 			// History does not say whose the queue was.
 			timers = append(timers, handedOut(j, r, j.Namespace), handedOut(j, r, job.SharedNamespace))
 		}

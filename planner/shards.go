@@ -27,7 +27,7 @@ const (
 type ownedShard struct {
 	store.Shard
 	cursor     store.TimerKey // forward reading goes on after this
-	overdue    time.Time      // reading of what is over its time begins here; zero = a minute back
+	overdue    time.Time      // reading of what is over its time begins here at the latest; zero = where readBack says
 	read       time.Time      // when the last read of what is over its time began that came to its end; zero = none has
 	lookedBack time.Time      // when the last of them began that went back a minute; zero = none has
 	further    time.Time      // the same, as asked for since the read under way began; zero = not

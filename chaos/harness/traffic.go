@@ -182,7 +182,7 @@ func (t *traffic) told() []checker.Job {
 }
 
 // fill puts into a history what clients were told, what the API shows now, and where poison ended. What else lies in the dead letters was good and not taken: it
-// counts as left. lost are the times in which NATS came back without data that it had, or with older: what only NATS knew then may be gone.
+// counts as left. h.Lost are the times in which NATS came back without data that it had, or with older: what only NATS knew then may be gone.
 func (t *traffic) fill(ctx context.Context, h *checker.History) error {
 	h.Jobs, h.Seen = t.told(), t.seen
 	for _, c := range t.clients {
