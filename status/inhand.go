@@ -2,22 +2,35 @@ package status
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// inHand is the messages that this recorder has and has not settled.
+// inHand is the messages that this recorder has and has not settled. Of what takes long it says that it is still being worked on, so that it is not delivered to
+// another.
 type inHand struct {
+	life  context.Context // it says nothing after this
 	mu    sync.Mutex
 	since map[jetstream.Msg]time.Time
+	round *time.Timer // only while there is something
+	says  bool        // it is set
+}
+
+func newInHand(life context.Context) *inHand {
+	h := &inHand{life: life, since: map[jetstream.Msg]time.Time{}}
+	h.round = time.AfterFunc(math.MaxInt64, h.say)
+	h.round.Stop()
+	return h
 }
 
 func (h *inHand) take(m jetstream.Msg) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since[m] = time.Now()
+	h.sayLater()
 }
 
 func (h *inHand) drop(msgs []jetstream.Msg) {
@@ -28,19 +41,24 @@ func (h *inHand) drop(msgs []jetstream.Msg) {
 	}
 }
 
-// keep says of what takes long that it is still being worked on, so that it is not delivered to another.
-func (h *inHand) keep(ctx context.Context) {
-	tick := time.NewTicker(sayEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-tick.C:
-			for _, m := range h.older(now.Add(-sayEvery)) {
-				_ = m.InProgress() // then it is delivered again, which changes nothing
-			}
-		}
+// sayLater sets the next round, where there is none to come. The lock is held.
+func (h *inHand) sayLater() {
+	if !h.says && h.life.Err() == nil {
+		h.says = true
+		h.round.Reset(sayEvery)
+	}
+}
+
+// say speaks for what is older than a round.
+func (h *inHand) say() {
+	for _, m := range h.older(time.Now().Add(-sayEvery)) {
+		_ = m.InProgress() // then it is delivered again, which changes nothing
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.says = false
+	if len(h.since) > 0 {
+		h.sayLater()
 	}
 }
 

@@ -58,7 +58,7 @@ type Recorder struct {
 	window *streams.Window
 
 	msgs   chan jetstream.Msg
-	inHand inHand
+	inHand *inHand
 
 	started  atomic.Bool
 	life     context.Context
@@ -74,6 +74,8 @@ const (
 	sayEvery   = 600 * time.Millisecond
 	maxPending = 20_000
 	prefetch   = 1_000
+	// consumeAgain is how long it waits before it tries to consume once more.
+	consumeAgain = time.Second
 )
 
 // New returns a recorder that is not running.
@@ -97,7 +99,7 @@ func New(cfg Config) (*Recorder, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Recorder{
 		cfg: cfg, log: cfg.Logger.With("role", "recorder"), js: js, notify: streams.NewNotifier(cfg.Conn, cfg.Logger),
-		msgs: make(chan jetstream.Msg, prefetch), inHand: inHand{since: map[jetstream.Msg]time.Time{}}, life: life, end: end,
+		msgs: make(chan jetstream.Msg, prefetch), inHand: newInHand(life), life: life, end: end,
 	}, nil
 }
 
@@ -132,7 +134,6 @@ func (r *Recorder) Start(ctx context.Context) error {
 	context.AfterFunc(r.life, func() { _ = elections.Unsubscribe() }) // fails only on a closed connection
 	r.loops.Go(func() { r.keepConsuming(stop, elected) })
 	r.loops.Go(r.apply)
-	r.loops.Go(func() { r.inHand.keep(r.life) })
 	r.loops.Go(r.trim)
 	if r.cfg.Keep > 0 {
 		r.loops.Go(r.purge)
@@ -166,8 +167,6 @@ func (r *Recorder) consume(ctx context.Context) (jetstream.ConsumeContext, error
 // keepConsuming begins anew where the consumer or the stream is gone, or where a new leader knows nothing of the pull under way: the client would miss its
 // heartbeats after half a minute.
 func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext, elected <-chan struct{}) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
 		select {
 		case <-r.life.Done():
@@ -177,8 +176,6 @@ func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext, elected <-chan str
 		case <-elected:
 			cc.Drain() // what has come is recorded; then it is closed
 			continue
-		case <-tick.C:
-			continue
 		}
 		next, err := r.consume(r.life)
 		if err != nil {
@@ -186,7 +183,7 @@ func (r *Recorder) keepConsuming(cc jetstream.ConsumeContext, elected <-chan str
 			select {
 			case <-r.life.Done():
 				return
-			case <-tick.C:
+			case <-time.After(consumeAgain):
 			}
 			continue
 		}

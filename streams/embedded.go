@@ -28,7 +28,7 @@ type EmbeddedOptions struct {
 
 // embeddedSync bounds what a power loss can take from the embedded server. SQL makes good even that. Each round costs a few file operations per stream, also where
 // there is nothing to write: at 100 ms that was a third of what an idle host used.
-const embeddedSync = 500 * time.Millisecond
+const embeddedSync = time.Second
 
 // StartEmbedded starts a server and returns when it accepts connections. The error names the address where the port is in use.
 func StartEmbedded(o EmbeddedOptions) (*Embedded, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,7 +48,10 @@ type Window struct {
 	pending map[uint64]pendingPublish
 	closed  bool
 	stop    chan struct{}
-	swept   chan struct{}
+	heard   sync.WaitGroup // the goroutine that follows the connection
+	round   *time.Timer    // the next look at what nobody answers; only while something is unanswered
+	looks   bool           // it is set
+	rounds  sync.WaitGroup
 }
 
 type pendingPublish struct {
@@ -64,8 +68,9 @@ func NewWindow(nc *nats.Conn, size int, timeout time.Duration) (*Window, error) 
 		slots:   make(chan struct{}, size),
 		pending: make(map[uint64]pendingPublish, size),
 		stop:    make(chan struct{}),
-		swept:   make(chan struct{}),
 	}
+	w.round = time.AfterFunc(math.MaxInt64, w.sweep)
+	w.round.Stop()
 	sub, err := nc.Subscribe(w.prefix+"*", w.onAck)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to publish answers: %w", err)
@@ -75,7 +80,7 @@ func NewWindow(nc *nats.Conn, size int, timeout time.Duration) (*Window, error) 
 		return nil, fmt.Errorf("set limits of publish answers: %w", err)
 	}
 	w.sub = sub
-	go w.sweep()
+	w.heard.Go(w.follow)
 	return w, nil
 }
 
@@ -115,6 +120,7 @@ func (w *Window) Request(ctx context.Context, subject string, header nats.Header
 	w.next++
 	id := w.next
 	w.pending[id] = pendingPublish{done, time.Now()}
+	w.lookLater()
 	w.mu.Unlock()
 
 	err := w.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: w.prefix + strconv.FormatUint(id, 36), Header: header, Data: data})
@@ -177,9 +183,13 @@ func (w *Window) Close() {
 	w.closed = true
 	left := w.pending
 	w.pending = map[uint64]pendingPublish{}
+	if w.looks && w.round.Stop() {
+		w.rounds.Done()
+	}
 	w.mu.Unlock()
 	close(w.stop)
-	<-w.swept
+	w.heard.Wait()
+	w.rounds.Wait()
 	_ = w.sub.Unsubscribe() // fails only where the connection is closed, which is as good
 	for _, p := range left {
 		<-w.slots
@@ -215,11 +225,8 @@ func (w *Window) onAck(m *nats.Msg) {
 	done(m, nil)
 }
 
-// sweep reports publishes that nobody answered, or will: what was under way when the connection was lost is lost with it.
-func (w *Window) sweep() {
-	defer close(w.swept)
-	tick := time.NewTicker(w.timeout / 4)
-	defer tick.Stop()
+// follow reports what was under way when the connection was lost, once it is back: it is lost with it.
+func (w *Window) follow() {
 	back := w.nc.StatusChanged(nats.CONNECTED)
 	defer w.nc.RemoveStatusListener(back)
 	for {
@@ -231,9 +238,29 @@ func (w *Window) sweep() {
 				back = nil // the connection is closed for good
 			}
 			w.GiveUp()
-		case now := <-tick.C:
-			w.giveUp(func(p pendingPublish) bool { return now.Sub(p.at) >= w.timeout })
 		}
+	}
+}
+
+// lookLater sets the next look, where there is none to come. The lock is held.
+func (w *Window) lookLater() {
+	if !w.looks && !w.closed {
+		w.looks = true
+		w.rounds.Add(1)
+		w.round.Reset(w.timeout / 4)
+	}
+}
+
+// sweep reports publishes that nobody answers.
+func (w *Window) sweep() {
+	defer w.rounds.Done()
+	now := time.Now()
+	w.giveUp(func(p pendingPublish) bool { return now.Sub(p.at) >= w.timeout })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks = false
+	if len(w.pending) > 0 {
+		w.lookLater()
 	}
 }
 
