@@ -65,11 +65,15 @@ func (s *service) cancelledLately(r *store.RunRow) bool {
 	return r.Final && r.Step == job.StepCancelled && r.Dispatch > 0 && r.EndedAt.After(s.Clock.Now().Add(-withdrawnFor))
 }
 
-// handedOut returns a run that has ended as it was when it was handed out.
+// handedOut returns a run that has ended as it was when it was handed out. History does not say when that was: before its end.
 func handedOut(j *job.Job, r *store.RunRow, queueNamespace string) store.Timer {
+	step := job.StepDispatched
+	if !r.StartedAt.IsZero() {
+		step = job.StepRunning
+	}
 	return store.Timer{
 		TimerKey: store.TimerKey{Shard: j.Shard, DueAt: r.DueAt, RunID: r.RunID}, JobID: r.JobID, Namespace: r.Namespace, QueueNamespace: queueNamespace,
-		Queue: r.Queue, Priority: r.Priority, Kind: r.Kind, Step: job.StepDispatched, Origin: r.Origin, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt,
-		Dispatch: r.Dispatch, Executor: r.Executor,
+		Queue: r.Queue, Priority: r.Priority, Kind: r.Kind, Step: step, Origin: r.Origin, ScheduledAt: r.ScheduledAt, Attempt: r.Attempt,
+		Dispatch: r.Dispatch, DispatchedAt: r.EndedAt, Executor: r.Executor,
 	}
 }

@@ -71,6 +71,38 @@ func TestCancelIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
 	}
 }
 
+// A repeated deletion takes back once more what was cancelled lately, the newest hundred: all of them must be done with in the time of one call. What is handed to
+// the Withdrawer says until when its message may come.
+func TestRepeatedDeletionTakesBackTheNewest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	jobs, ctx := w.jobs("acme"), t.Context()
+	id := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)}).GetJob().GetJobId()
+	var cancelled []uuid.UUID
+	for range 103 {
+		_, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id}))
+		check.OK(t, err)
+		tm := w.hand(id)
+		w.report(tm, store.ReportEnd, job.StepCancelled, "")
+		cancelled = append(cancelled, tm.RunID)
+		w.clock.Add(time.Second)
+	}
+	_, err := jobs.DeleteJob(ctx, connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: id}))
+	check.OK(t, err)
+	again := map[uuid.UUID]bool{}
+	for _, tm := range w.ear.withdrawn {
+		again[tm.RunID] = true
+		if tm.DispatchedAt.IsZero() {
+			t.Errorf("run %s has no time of its hand-over", tm.RunID)
+		}
+	}
+	for i, run := range cancelled {
+		if again[run] != (i >= 3) {
+			t.Errorf("run %d of %d was taken back again: %v", i+1, len(cancelled), again[run])
+		}
+	}
+}
+
 // A run that was cancelled long ago, or that has ended by itself, is looked for nowhere.
 func TestCancelOfWhatHasEndedLongAgo(t *testing.T) {
 	t.Parallel()

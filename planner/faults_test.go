@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -167,29 +168,92 @@ func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
 	}
 }
 
-// The fault: more hand-overs are lost than a round of looks asks for. None of them waits for the lease once more.
-func TestManyAreLost(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	a := r.planner(nil, nil)
+// beforeTheLease is far less than a lease of an hour, and enough for a machine that is busy with other tests.
+const beforeTheLease = 2 * time.Minute
+
+// loseHandOvers leaves runs behind whose messages are gone, and the planner that handed them out is dead.
+func (r *rig) loseHandOvers(n int) []store.Timer {
+	r.t.Helper()
+	p := r.planner(nil, nil)
 	r.recorder()
-	r.owns(a)
+	r.owns(p)
 	now := r.now()
-	jobs := make([]*job.Job, 2*watchLooks)
+	jobs := make([]*job.Job, n)
 	for i := range jobs {
 		jobs[i] = r.job(now, nil)
 	}
 	timers := r.submit(now, jobs...)
-	a.nudge()
+	p.nudge()
 	r.areOut(20*time.Second, timers, 1)
-	a.kill()
-	s, err := r.js.Stream(t.Context(), a.road.Load().runs.Name)
-	check.OK(t, err)
-	check.OK(t, s.Purge(t.Context()))
+	p.kill()
+	s, err := r.js.Stream(r.t.Context(), p.road.Load().runs.Name)
+	check.OK(r.t, err)
+	check.OK(r.t, s.Purge(r.t.Context()))
+	return timers
+}
+
+// The fault: more hand-overs are lost than a round of looks asks for. None of them waits for the lease once more.
+func TestManyAreLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	timers := r.loseHandOvers(2 * watchLooks)
 	// At a lease of an hour each is looked at once, and again only where it was put off for a moment.
 	b := r.planner(alone{r.store}, func(c *Config) { c.AckWait = time.Hour })
 	r.owns(b)
-	r.areOut(time.Minute, timers, 2) // far less than the lease, also on a machine that is busy with other tests
+	r.areOutAgain(beforeTheLease, timers)
+}
+
+// The fault: dozens of hand-overs are lost, and NATS is slow to answer. Their messages are looked for many at a time, and what is gone of a round asks once how far
+// STATUS is.
+func TestManyAreLookedForAtATime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	timers := r.loseHandOvers(watchLooks)
+	b, err := New(Config{Store: alone{r.store}, Clock: r.clock, Conn: r.connect(), Logger: quiet, AckWait: time.Hour})
+	check.OK(t, err)
+	slow := &slowJetStream{JetStream: b.js, together: watchAtOnce, met: make(chan struct{})}
+	b.js = slow
+	check.OK(t, b.Start(t.Context()))
+	t.Cleanup(b.Stop)
+	check.Receive(t, "as many looks at a time as may be", slow.met)
+	r.areOutAgain(beforeTheLease, timers)
+	if n := slow.fills.Load(); n >= int64(len(timers)) {
+		t.Errorf("STATUS was asked %d times for %d lost hand-overs", n, len(timers))
+	}
+}
+
+// slowJetStream answers no look for a message until a number of them have come together.
+type slowJetStream struct {
+	jetstream.JetStream
+	together int64
+	looks    atomic.Int64
+	met      chan struct{} // closed when they have
+	fills    atomic.Int64
+}
+
+func (s *slowJetStream) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if name == streams.StatusStream {
+		s.fills.Add(1)
+	}
+	stream, err := s.JetStream.Stream(ctx, name)
+	return slowStream{stream, s}, err //nolint:wrapcheck // as it was
+}
+
+type slowStream struct {
+	jetstream.Stream
+	slow *slowJetStream
+}
+
+func (s slowStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if s.slow.looks.Add(1) == s.slow.together {
+		close(s.slow.met)
+	}
+	select {
+	case <-s.slow.met:
+	case <-ctx.Done():
+		return nil, ctx.Err() //nolint:wrapcheck // as it was
+	}
+	return s.Stream.GetLastMsgForSubject(ctx, subject) //nolint:wrapcheck // as it was
 }
 
 // said is a log that is counted.

@@ -3,6 +3,7 @@ package planner
 import (
 	"container/heap"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,16 +13,18 @@ import (
 
 // flight is a hand-over that was marked and has not ended, as far as this planner knows.
 type flight struct {
-	timer      store.Timer
-	lane       *lane
-	late       bool // as its entry was
-	generation int64
-	publishBy  time.Time // server time; zero until published, and where another planner published it
-	started    bool
-	check      time.Time // by this machine's clock
-	doubts     int       // looks in a row at which nothing spoke for it
-	statusSeq  uint64    // one more than how far STATUS was when its message was first found missing; 0 = it was not
-	index      int
+	timer       store.Timer
+	lane        *lane
+	late        bool // as its entry was
+	generation  int64
+	publishBy   time.Time   // server time; zero until published, and where another planner published it
+	stored      atomic.Bool // its publish was confirmed; only of what this planner published
+	started     bool
+	check       time.Time // by this machine's clock
+	silentUntil time.Time // until then it is not lost, even if nothing speaks for it; by this machine's clock
+	doubts      int       // looks in a row at which nothing spoke for it
+	statusSeq   uint64    // one more than how far STATUS was when its message was first found missing; 0 = it was not
+	index       int
 }
 
 // flights is every hand-over of the owned shards, and a heap of when to look at them.

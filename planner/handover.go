@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -35,7 +36,7 @@ func (p *Planner) mark(batch []*entry) {
 	limits := make([]time.Time, len(batch))
 	now := p.clock.Now()
 	for i, e := range batch {
-		limits[i] = r.serverTime.Add(publishWithin + max(e.row.DueAt.Sub(now), 0))
+		limits[i] = r.serverTime.Add(streams.PublishWithin + max(e.row.DueAt.Sub(now), 0))
 	}
 	ctx, cancel := context.WithTimeout(p.life, 10*time.Second)
 	failpoint.Here(failpoint.PlannerMarking)
@@ -85,7 +86,7 @@ func markID() int64 {
 func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, results []store.MarkResult, err error) {
 	p.marking--
 	again := err != nil
-	check := time.Now().Add(p.cfg.AckWait + publishWithin)
+	check := time.Now().Add(p.cfg.AckWait + streams.PublishWithin)
 	for i, e := range batch {
 		p.board.forget(e.row.RunID)
 		if err != nil || results[i] == store.MarkStale {
@@ -109,12 +110,14 @@ func (p *Planner) marked(batch []*entry, limits []time.Time, generation int64, r
 		if w, ok := p.withdrawn[t.RunID]; ok && w.dispatch >= t.Dispatch {
 			// Cancelled, or paused, while its mark was under way.
 			delete(p.withdrawn, t.RunID)
+			w.answer()
 			e.lane.dequeue(e.late)
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
 			continue
 		}
-		p.flights.add(&flight{timer: t, lane: e.lane, late: e.late, generation: generation, check: check, publishBy: limits[i]})
-		p.publisher.add(&departure{row: e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i]})
+		fl := &flight{timer: t, lane: e.lane, late: e.late, generation: generation, check: check, publishBy: limits[i]}
+		p.flights.add(fl)
+		p.publisher.add(&departure{row: e.row, dispatch: t.Dispatch, lane: e.lane.Lane, generation: generation, publishBy: limits[i], stored: &fl.stored})
 		if t.Recurring {
 			p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_DISPATCHED})
 		}
@@ -131,6 +134,7 @@ type departure struct {
 	lane       streams.Lane
 	generation int64
 	publishBy  time.Time // server time
+	stored     *atomic.Bool
 }
 
 type departures []*departure
@@ -271,7 +275,9 @@ func (p *Planner) publish(d *departure, now time.Time) {
 	err = p.window.Publish(p.life, subject, nil, data, func(_ streams.Ack, err error) {
 		failpoint.Here(failpoint.PlannerAnswered)
 		switch {
-		case err == nil, errors.Is(err, streams.ErrThere), errors.Is(err, streams.ErrWindowClosed):
+		case err == nil, errors.Is(err, streams.ErrThere):
+			d.stored.Store(true)
+		case errors.Is(err, streams.ErrWindowClosed):
 		case errors.Is(err, streams.ErrFull):
 			p.comeBack(&t, time.Second, err)
 		case errors.Is(err, nats.ErrNoResponders):

@@ -16,14 +16,14 @@ import (
 // What this planner hears of hand-overs, and does at the word.
 
 // onRecorded notes which hand-overs ended, and which have begun.
-func (p *Planner) onRecorded(r *wirev1.Recorded) {
+func (p *Planner) onRecorded(r *wirev1.Recorded, answer func()) {
 	p.do(func() {
 		for _, row := range r.Rows {
 			if len(row.RunId) != 16 {
 				continue
 			}
 			delete(p.skipping, uuid.UUID(row.RunId))
-			p.hear(uuid.UUID(row.RunId), int32(row.Shard), row.Dispatch, job.Step(row.Step)) //nolint:gosec // shards are few
+			p.hear(uuid.UUID(row.RunId), int32(row.Shard), row.Dispatch, job.Step(row.Step), answer) //nolint:gosec // shards are few
 		}
 	})
 }
@@ -32,6 +32,7 @@ func (p *Planner) onRecorded(r *wirev1.Recorded) {
 type withdrawal struct {
 	dispatch int64
 	at       time.Time
+	answer   func()
 }
 
 // withdrawFor is how long a planner tries to delete a message.
@@ -39,19 +40,19 @@ const withdrawFor = 30 * time.Second
 
 // How long, and how often, a planner looks for a message that it is to take back: longer than it may be on its way.
 const (
-	takeBackFor   = publishWithin + 2*time.Second
+	takeBackFor   = streams.PublishWithin + 2*time.Second
 	takeBackEvery = 100 * time.Millisecond
 )
 
 // withdrawnFor is longer than any mark may take.
 const withdrawnFor = 30 * time.Second
 
-// hear takes the word on one hand-over.
-func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step) {
+// hear takes the word on one hand-over. Who cancelled it waits for the answer that its message is in the stream, or was, or never will be.
+func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step, answer func()) {
 	fl := p.flights.byRun[run]
 	if fl == nil || fl.timer.Dispatch != dispatch {
 		if (step == job.StepCancelled || step == job.StepWaiting) && p.owned[shard] != nil {
-			p.withdrawn[run] = withdrawal{dispatch, time.Now()}
+			p.withdrawn[run] = withdrawal{dispatch, time.Now(), answer}
 		}
 		return
 	}
@@ -60,9 +61,20 @@ func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step
 		p.flights.begun(fl)
 	case job.StepCancelled:
 		p.flights.remove(fl)
-		if !p.publisher.drop(run, dispatch) {
-			go p.withdraw(fl.timer)
+		if p.publisher.drop(run, dispatch) {
+			answer()
+			return
 		}
+		stored := fl.stored.Load()
+		if stored {
+			answer()
+		}
+		go func() {
+			p.withdraw(fl.timer)
+			if !stored && fl.stored.Load() {
+				answer()
+			}
+		}()
 	case job.StepWaiting:
 		if p.publisher.drop(run, dispatch) {
 			p.report(&fl.timer, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
@@ -90,16 +102,20 @@ func (p *Planner) takeBack(t store.Timer) {
 	ctx, cancel := context.WithTimeout(p.life, takeBackFor)
 	defer cancel()
 	for {
-		done, there, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
-		if done && err == nil {
+		fate, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
+		switch fate {
+		case streams.TakenOut:
 			failpoint.Here(failpoint.PlannerTakenBack)
 			p.do(func() {
 				p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
 			})
 			return
-		}
-		if err == nil && there {
-			return // an executor has got it
+		case streams.Doubtful:
+			p.do(func() { p.waitForWord(&t) })
+			return
+		case streams.Delivered:
+			return
+		case streams.Absent:
 		}
 		select {
 		case <-ctx.Done():
@@ -110,6 +126,15 @@ func (p *Planner) takeBack(t store.Timer) {
 		if out, ok := ask(p, func() bool { fl := p.flights.byRun[t.RunID]; return fl != nil && fl.timer.Dispatch == t.Dispatch }); !ok || !out {
 			return
 		}
+	}
+}
+
+// waitForWord makes the watch take a hand-over for lost only a lease from now: an executor that has got its message, though that is gone, begins it by then or not at
+// all, and tells of it.
+func (p *Planner) waitForWord(t *store.Timer) {
+	if fl := p.flights.byRun[t.RunID]; fl != nil && fl.timer.Dispatch == t.Dispatch {
+		fl.silentUntil = time.Now().Add(p.cfg.AckWait)
+		p.flights.postpone(fl, fl.silentUntil)
 	}
 }
 

@@ -50,7 +50,7 @@ type Clock interface {
 // Defaults of a Config.
 const (
 	DefaultHorizon   = 2500 * time.Millisecond
-	DefaultMarkAhead = 250 * time.Millisecond
+	DefaultMarkAhead = streams.MaxMarkAhead
 	DefaultLaneLimit = 8192
 	DefaultBatch     = 500
 	DefaultAckWait   = 10 * time.Second
@@ -65,7 +65,7 @@ type Config struct {
 	Limits streams.Limits
 	// Horizon is how far ahead due rows are read.
 	Horizon time.Duration
-	// MarkAhead is how long before its time a row may be marked; at most 250 ms.
+	// MarkAhead is how long before its time a row may be marked; at most streams.MaxMarkAhead.
 	MarkAhead time.Duration
 	// LaneLimit is how many hand-overs of one queue and priority may wait for an executor; the rest waits in SQL.
 	LaneLimit int
@@ -135,11 +135,10 @@ type road struct {
 // until returns how long it is to a time of the NATS server.
 func (r *road) until(t time.Time) time.Duration { return t.Sub(r.serverTime) - time.Since(r.heardAt) }
 
-// How fresh the word on the road must be for hand-overs, and for how long after it a message may be stored: what is stored later is refused by executors.
+// How fresh the word on the road must be for hand-overs, and up to where STATUS may be filled.
 const (
-	roadFresh     = 2500 * time.Millisecond
-	publishWithin = 3 * time.Second
-	statusHalf    = 0.5
+	roadFresh  = 2500 * time.Millisecond
+	statusHalf = 0.5
 )
 
 // New returns a planner that is not running.
@@ -148,7 +147,7 @@ func New(cfg Config) (*Planner, error) {
 	setDefault(&cfg.MarkAhead, DefaultMarkAhead)
 	setDefault(&cfg.AckWait, DefaultAckWait)
 	setDefault(&cfg.renewEvery, membership.RenewEvery)
-	cfg.MarkAhead = min(cfg.MarkAhead, DefaultMarkAhead)
+	cfg.MarkAhead = min(cfg.MarkAhead, streams.MaxMarkAhead)
 	if cfg.LaneLimit <= 0 {
 		cfg.LaneLimit = DefaultLaneLimit
 	}
@@ -198,7 +197,7 @@ func (p *Planner) Start(ctx context.Context) error {
 		return fmt.Errorf("planner: read cluster key: %w", err)
 	}
 	p.sealer = streams.NewSealer(cluster.Key)
-	if p.window, err = streams.NewWindow(p.cfg.Conn, 4096, publishWithin); err != nil {
+	if p.window, err = streams.NewWindow(p.cfg.Conn, 4096, streams.PublishWithin); err != nil {
 		return fmt.Errorf("planner: %w", err)
 	}
 	if err := p.lookAtRoad(ctx); err != nil {

@@ -123,6 +123,8 @@ func TestPauseBetweenReadAndMark(t *testing.T) {
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // a seed
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
+	p := r.planner(nil, nil)
+	r.owns(p)
 	now := r.now()
 	due := now.Add(1500 * time.Millisecond)
 	jobs := make([]*job.Job, n)
@@ -130,9 +132,7 @@ func TestPauseBetweenReadAndMark(t *testing.T) {
 		jobs[i] = r.job(due.Add(time.Duration(rnd.IntN(300))*time.Millisecond), nil)
 	}
 	timers := r.submit(now, jobs...)
-	p := r.planner(nil, nil)
-	r.owns(p)
-	awaitIn(t, p, "the rows are read", func() bool { return len(p.board.entries) == n })
+	awaitIn(t, p, "the rows are read", func() bool { return len(p.board.entries)+len(p.flights.byRun) == n })
 	paused := make([]bool, n)
 	var wg sync.WaitGroup
 	for i, j := range jobs {
@@ -251,13 +251,13 @@ func TestPublishBy(t *testing.T) {
 	timers := r.submit(now, r.job(now, nil))
 	p.nudge()
 	check.Await(t, "the mark", held.Load)
-	time.AfterFunc(publishWithin+1200*time.Millisecond, func() { close(hold) })
+	time.AfterFunc(streams.PublishWithin+1200*time.Millisecond, func() { close(hold) })
 	m := r.handedOut(20*time.Second, subjectOf(&timers[0], 2))
 	if n := r.outs()[subjectOf(&timers[0], 1)]; n != 0 {
 		t.Error("the stale hand-over was published")
 	}
 	by, at := time.UnixMicro(m.PublishBy), time.UnixMicro(m.PublishedAt)
-	if by.Before(at) || by.Sub(at) > publishWithin+DefaultMarkAhead {
+	if by.Before(at) || by.Sub(at) > streams.PublishWithin+DefaultMarkAhead {
 		t.Errorf("published at %s, good until %s", at, by)
 	}
 }

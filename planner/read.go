@@ -19,6 +19,8 @@ const (
 	// readPage is how many rows one read returns over all shards, and readPages how many reads follow each other before others have their turn.
 	readPage  = 4000
 	readPages = 20
+	// readFew is so few rows that to read those between now and the horizon twice costs less than a question.
+	readFew = 100
 )
 
 // nudge makes the reader look at once for rows that are over their time.
@@ -36,30 +38,22 @@ func (p *Planner) read() {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	for {
-		ahead := false
+		each := false
 		select {
 		case <-p.life.Done():
 			return
 		case <-tick.C:
-			ahead = true
+			each = true
 		case <-p.nudges:
 		}
-		if err := p.readOverdue(ahead); err != nil {
-			p.readFailed(err)
-			continue
+		horizon := p.clock.Now().Add(p.cfg.Horizon)
+		err := p.readOverdue(each, horizon)
+		if err == nil && each {
+			err = p.readAhead(horizon)
 		}
-		if !ahead {
-			continue
+		if err != nil && p.life.Err() == nil {
+			p.log.Warn("cannot read due rows; trying again in a second", "error", err)
 		}
-		if err := p.readAhead(); err != nil {
-			p.readFailed(err)
-		}
-	}
-}
-
-func (p *Planner) readFailed(err error) {
-	if p.life.Err() == nil {
-		p.log.Warn("cannot read due rows; trying again in a second", "error", err)
 	}
 }
 
@@ -79,14 +73,16 @@ func ask[T any](p *Planner, f func() T) (T, bool) {
 // readOverdue reads what should have been handed out already: rows whose wake was lost, that came back, that were committed late, or that waited for an owner.
 //
 // What falls due until the next of these reads is read with it each second: a row that was committed behind the forward cursor would else be found when it is late.
-func (p *Planner) readOverdue(each bool) error {
+//
+// Where few rows are on the board it goes on to the horizon, which saves a question.
+func (p *Planner) readOverdue(each bool, horizon time.Time) error {
 	now := p.clock.Now()
 	until := now.Add(p.cfg.MarkAhead)
 	if each {
 		until = until.Add(readEvery)
 	}
 	cursors, ok := ask(p, func() []store.ShardCursor {
-		if horizon := now.Add(p.cfg.Horizon); p.wokenUntil.After(horizon) {
+		if p.wokenUntil.After(horizon) || (each && len(p.board.entries) < readFew) {
 			until = horizon // the rest is read in its time
 		} else if p.wokenUntil.After(until) {
 			until = p.wokenUntil.Add(time.Microsecond)
@@ -135,6 +131,7 @@ func (p *Planner) readOverdue(each bool) error {
 				o.overdue, o.read = time.Time{}, now
 			}
 			o.readFrom(o.further) // asked for meanwhile
+			o.readTo(c.From)
 		}
 	})
 	return nil
@@ -227,27 +224,35 @@ func (p *Planner) roomAgain() {
 	}
 }
 
-// readAhead moves the forward cursor to the horizon.
-func (p *Planner) readAhead() error {
-	until := p.clock.Now().Add(p.cfg.Horizon)
+// readTo notes up to where everything is read.
+func (o *ownedShard) readTo(at store.TimerKey) {
+	if at.Compare(o.cursor) > 0 {
+		o.cursor = at
+	}
+}
+
+// readAhead moves the forward cursors to the horizon.
+func (p *Planner) readAhead(horizon time.Time) error {
 	cursors, ok := ask(p, func() []store.ShardCursor {
 		out := make([]store.ShardCursor, 0, len(p.owned))
 		for _, o := range p.owned {
-			out = append(out, store.ShardCursor{Shard: o.ID, From: o.cursor})
+			if o.cursor.DueAt.Before(horizon) {
+				out = append(out, store.ShardCursor{Shard: o.ID, From: o.cursor})
+			}
 		}
 		return out
 	})
-	if !ok {
+	if !ok || len(cursors) == 0 {
 		return nil
 	}
-	done, err := p.readPages(cursors, until)
+	done, err := p.readPages(cursors, horizon)
 	if err != nil {
 		return err
 	}
 	p.do(func() {
 		for _, c := range done {
-			if o := p.owned[c.Shard]; o != nil && c.From.Compare(o.cursor) > 0 {
-				o.cursor = c.From
+			if o := p.owned[c.Shard]; o != nil {
+				o.readTo(c.From)
 			}
 		}
 	})

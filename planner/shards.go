@@ -182,10 +182,7 @@ func (p *Planner) recount() {
 	}
 }
 
-const (
-	rollCallTime = 500 * time.Millisecond
-	storeSlack   = 250 * time.Millisecond
-)
+const rollCallTime = 500 * time.Millisecond
 
 // flightAhead is more than anything is handed out before its time, MarkAhead and the difference of clocks included.
 const flightAhead = time.Minute
@@ -235,9 +232,8 @@ func (p *Planner) lookAfter(rows []store.Timer) {
 		}
 		l := p.board.lane(laneOf(&t))
 		l.enqueue(false)
-		// By then what was published in the last moments, for a time up to MarkAhead later, is stored, and executors have had time to answer the roll call of the
-		// start.
-		check := time.Now().Add(t.DispatchedAt.Add(publishWithin + p.cfg.MarkAhead + storeSlack).Sub(p.clock.Now()))
+		// By then what was published in the last moments is stored, and executors have had time to answer the roll call of the start.
+		check := time.Now().Add(streams.StoredBy(&t).Sub(p.clock.Now()))
 		if called := p.startedAt.Add(rollCallTime); called.After(check) {
 			check = called
 		}

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// A round of looks comes each watchEvery while there is something to look at, else each watchIdle.
+	// A round of looks comes when the first is to be looked at, watchEvery after the one before, and watchIdle after it at the latest: sooner than anything is to be
+	// looked at that is handed out meanwhile.
 	watchEvery   = 100 * time.Millisecond
-	watchIdle    = 500 * time.Millisecond
+	watchIdle    = 2 * time.Second
 	watchMost    = 100                    // looks per round
 	watchLooks   = 40                     // of them, how many may ask JetStream for a message
 	watchAtOnce  = 16                     // of these, how many ask at a time
@@ -101,6 +102,7 @@ type suspicion struct {
 	lane       streams.Lane
 	generation int64
 	publishBy  time.Time
+	silentFor  time.Duration // so much longer it may go on without a word
 	doubts     int
 	statusSeq  uint64
 	listed     bool
@@ -110,7 +112,7 @@ func (p *Planner) lookAt(flights []*flight) {
 	sus, ok := ask(p, func() []suspicion {
 		out := make([]suspicion, len(flights))
 		for i, fl := range flights {
-			out[i] = suspicion{fl, fl.timer, fl.lane.Lane, fl.generation, fl.publishBy, fl.doubts, fl.statusSeq, p.registry.Holds(fl.timer.RunID, fl.timer.Dispatch)}
+			out[i] = suspicion{fl, fl.timer, fl.lane.Lane, fl.generation, fl.publishBy, time.Until(fl.silentUntil), fl.doubts, fl.statusSeq, p.registry.Holds(fl.timer.RunID, fl.timer.Dispatch)}
 		}
 		return out
 	})
@@ -243,6 +245,10 @@ func (p *Planner) later(doubts []doubt, wait time.Duration) {
 
 // isGone tells whether the message of a hand-over is not there and can no longer be stored.
 func (p *Planner) isGone(ctx context.Context, r *road, s *suspicion, t *store.Timer) bool {
+	if s.silentFor > 0 {
+		p.later([]doubt{{s, *t}}, s.silentFor)
+		return false
+	}
 	if s.generation != r.runs.Generation && s.doubts == 0 {
 		// Executors that hold what an older stream handed out fence themselves within a lease.
 		p.do(func() { s.fl.doubts++ })

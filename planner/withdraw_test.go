@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/waterclock-io/waterclock/chaos/proxy"
 	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
@@ -206,10 +207,11 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 	r.recorder()
 	r.owns(p)
 	now := r.now()
-	timers := r.submit(now, r.job(now, nil), r.job(now.Add(time.Millisecond), nil), r.job(now.Add(2*time.Millisecond), nil))
+	jobs := []*job.Job{r.job(now, nil), r.job(now.Add(time.Millisecond), nil), r.job(now.Add(2*time.Millisecond), nil)}
+	got := r.pull(p, laneOfJob(jobs[0])) // else it could not be told that nothing was delivered
+	timers := r.submit(now, jobs...)
 	p.nudge()
 	r.areStored(p, 10*time.Second, timers, 1)
-	got := r.pull(p, laneOf(&timers[0]))
 	check.OK(t, got.fetch())
 	delivered := &timers[0]
 	if got.subject != subjectOf(delivered, 1) {
@@ -248,7 +250,9 @@ func TestPausedBeforeItsMessageIsStored(t *testing.T) {
 	r.recorder()
 	r.owns(p)
 	now := r.now()
-	timers := r.submit(now, r.job(now, nil))
+	j := r.job(now, nil)
+	r.pull(p, laneOfJob(j))
+	timers := r.submit(now, j)
 	p.nudge()
 	r.areStored(p, 10*time.Second, timers, 1)
 	// As if it were not stored yet.
@@ -269,6 +273,103 @@ func TestPausedBeforeItsMessageIsStored(t *testing.T) {
 	check.OK(t, err)
 	r.waits(&timers[0])
 	check.Await(t, "its message is gone", func() bool { return !r.stored(p, &timers[0], 1) })
+}
+
+// The fault: a job is paused, and JetStream does not tell whether an executor got the message of its run before it was taken out, here as the lane has no consumer.
+// The run is left alone for a lease, in which an executor would speak of it; nobody does, and it comes back and waits.
+func TestPausedInTheMomentOfItsDelivery(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, func(c *Config) { c.AckWait = 8 * time.Second })
+	r.recorder()
+	r.owns(p)
+	now := r.now()
+	tm := &r.submit(now, r.job(now, nil))[0]
+	p.nudge()
+	r.areStored(p, 10*time.Second, []store.Timer{*tm}, 1)
+	begun := time.Now()
+	r.pause(tm)
+	check.Await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
+	awaitIn(t, p, "a lease for whoever may have got it", func() bool {
+		fl := p.flights.byRun[tm.RunID]
+		return fl != nil && !fl.silentUntil.Before(begun.Add(p.cfg.AckWait)) && fl.check.Equal(fl.silentUntil)
+	})
+	p.do(func() { p.flights.postpone(p.flights.byRun[tm.RunID], time.Now()) }) // a look before that changes nothing
+	r.looked(p, tm, 2)
+	if row := r.row(tm.TimerKey); !markedOnce(row) {
+		t.Errorf("its row is %+v", row)
+	}
+	r.waits(tm)
+	if wait := time.Since(begun); wait < p.cfg.AckWait {
+		t.Errorf("it came back after %s, before the lease was over", wait)
+	}
+}
+
+// The fault: a run is cancelled when its message is held up on the way from the planner to NATS. Whoever cancels it is told so only when the message has come and is
+// taken out.
+func TestCancelWhileThePublishIsHeldUp(t *testing.T) {
+	t.Parallel()
+	r, l, p := linked(t, nil)
+	now := r.now()
+	tm := &r.submit(now, r.job(now.Add(300*time.Millisecond), nil))[0]
+	p.readSoon(t, tm.Shard)
+	l.Hold(proxy.ToServer)
+	check.Await(t, "it is sent", func() bool {
+		row := r.row(tm.TimerKey)
+		return markedOnce(row) && !departing(p, tm) && p.window.Unanswered() > 0
+	})
+	row := r.row(tm.TimerKey)
+	r.cancelSilently(tm)
+	looks := make(chan struct{}, 1000)
+	sub, err := r.nc.Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) { looks <- struct{}{} })
+	check.OK(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	done := make(chan error, 1)
+	go func() {
+		done <- streams.NewWithdrawer(r.js, streams.NewNotifier(r.nc, quiet), behind{r.clock}).Withdraw(t.Context(), *row, "cancelled")
+	}()
+	check.Receive(t, "a look for the message", looks)
+	select {
+	case err := <-done:
+		t.Fatalf("the cancel was done while the message was held up: %v", err)
+	default:
+	}
+	l.Heal()
+	check.OK(t, check.Receive(t, "the end of the cancel", done))
+	if r.stored(p, tm, 1) {
+		t.Error("its message is there")
+	}
+}
+
+// behind is a clock that leaves a busy machine time enough.
+type behind struct{ Clock }
+
+func (b behind) Now() time.Time { return b.Clock.Now().Add(-10 * time.Second) }
+
+// still is a clock that stands.
+type still time.Time
+
+func (s still) Now() time.Time { return time.Time(s) }
+
+// Whoever cancels a run that is not recorded yet, though its work is done and its message gone, is told so by the planner that handed it out, and need not wait until
+// no message could come any more.
+func TestCancelOfWhatIsDoneIsAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.planner(nil, nil)
+	r.recorder()
+	r.owns(p)
+	now := r.now()
+	tm := &r.submit(now, r.job(now, nil))[0]
+	p.nudge()
+	r.areStored(p, 10*time.Second, []store.Timer{*tm}, 1)
+	awaitIn(t, p, "the answer to its publish", func() bool { return p.flights.byRun[tm.RunID].stored.Load() })
+	row := r.row(tm.TimerKey)
+	s, err := r.js.Stream(t.Context(), p.road.Load().runs.Name)
+	check.OK(t, err)
+	check.OK(t, s.Purge(t.Context())) // as when it was acknowledged
+	r.cancelSilently(tm)
+	check.OK(t, streams.NewWithdrawer(r.js, streams.NewNotifier(r.nc, quiet), still(row.DispatchedAt)).Withdraw(t.Context(), *row, "cancelled"))
 }
 
 // The watch takes out the message of a run that was cancelled while nobody could be told: else an executor could get it at any later time.

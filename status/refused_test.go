@@ -115,7 +115,7 @@ func TestRefusedByTheStateMachine(t *testing.T) {
 	r := newRig(t)
 	runs := r.handedOut(2, nil)
 	heard := make(chan *wirev1.RecordedRow, 10)
-	sub, err := streams.OnRecorded(r.nc, func(rec *wirev1.Recorded) {
+	sub, err := streams.OnRecorded(r.nc, func(rec *wirev1.Recorded, _ func()) {
 		for _, row := range rec.Rows {
 			heard <- row
 		}

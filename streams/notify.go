@@ -3,6 +3,7 @@ package streams
 import (
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,26 @@ func (n *Notifier) Wake(shard int32, w *wirev1.Wake) { n.send(wakeSubject(shard)
 // Recorded tells of hand-overs that ended or changed.
 func (n *Notifier) Recorded(r *wirev1.Recorded) { n.send(RecordedSubject, r) }
 
+// Ask is Recorded with a question: answered is closed when a planner says that what is told of will not be published any more, see OnRecorded. Where nobody says so
+// it never is. forget must be called.
+func (n *Notifier) Ask(r *wirev1.Recorded) (answered <-chan struct{}, forget func()) {
+	yes := make(chan struct{})
+	var once sync.Once
+	inbox := n.nc.NewInbox()
+	sub, err := n.nc.Subscribe(inbox, func(m *nats.Msg) {
+		if m.Header.Get("Status") == "" { // else it is the server, which says that nobody listens
+			once.Do(func() { close(yes) })
+		}
+	})
+	if err != nil {
+		n.log.Debug("an answer cannot be listened for", "error", err)
+		n.Recorded(r)
+		return yes, func() {}
+	}
+	n.sendFor(RecordedSubject, inbox, r)
+	return yes, func() { _ = sub.Unsubscribe() } // fails only on a closed connection
+}
+
 // Heartbeat tells who executes what.
 func (n *Notifier) Heartbeat(h *wirev1.Heartbeat) { n.send(heartbeatSubject(h.Executor), h) }
 
@@ -46,13 +67,15 @@ func (n *Notifier) Control(executor string, run uuid.UUID, dispatch int64, reaso
 	n.send(subject, &wirev1.Control{RunId: run[:], Dispatch: dispatch, Reason: reason})
 }
 
-func (n *Notifier) send(subject string, m proto.Message) {
+func (n *Notifier) send(subject string, m proto.Message) { n.sendFor(subject, "", m) }
+
+func (n *Notifier) sendFor(subject, reply string, m proto.Message) {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		n.log.Error("cannot encode a notice", "subject", subject, "error", err)
 		return
 	}
-	if err := n.nc.Publish(subject, b); err != nil {
+	if err := n.nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: b}); err != nil {
 		n.log.Debug("notice not sent", "subject", subject, "error", err)
 	}
 }
@@ -63,11 +86,24 @@ func OnWake(nc *nats.Conn, shard int32, f func(*wirev1.Wake)) (*nats.Subscriptio
 }
 
 // Each makes a listener of a function that does not look at what is recorded.
-func Each(f func()) func(*wirev1.Recorded) { return func(*wirev1.Recorded) { f() } }
+func Each(f func()) func(*wirev1.Recorded, func()) { return func(*wirev1.Recorded, func()) { f() } }
 
-// OnRecorded calls f for each Recorded.
-func OnRecorded(nc *nats.Conn, f func(*wirev1.Recorded)) (*nats.Subscription, error) {
-	return listen(nc, RecordedSubject, f)
+// OnRecorded calls f for each Recorded. With answer it tells who asked that the hand-over will not be published any more: it is in RUNS, was, or never will be.
+func OnRecorded(nc *nats.Conn, f func(r *wirev1.Recorded, answer func())) (*nats.Subscription, error) {
+	sub, err := nc.Subscribe(RecordedSubject, func(m *nats.Msg) {
+		r := new(wirev1.Recorded)
+		if proto.Unmarshal(m.Data, r) == nil {
+			f(r, func() {
+				if m.Reply != "" {
+					_ = m.Respond(nil) // who asked waits for a time, too
+				}
+			})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", RecordedSubject, err)
+	}
+	return sub, nil
 }
 
 // OnHeartbeat calls f for each heartbeat of an executor.

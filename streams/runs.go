@@ -10,9 +10,25 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/waterclock-io/waterclock/store"
 )
 
 // What is asked of the streams: how far they are, and where a message is.
+
+// How long after its mark, or after its time where that is later, the message of a hand-over may be stored, by the clock of the NATS server; and how long before
+// its time a run may be marked. What is stored later is refused by executors.
+const (
+	PublishWithin = 3 * time.Second
+	MaxMarkAhead  = 250 * time.Millisecond
+)
+
+// StoredWithin is how long after the mark of a hand-over, by the clock of the database, its message may be stored so that an executor would run it; with what that
+// clock and the one of the NATS server may run apart in so short a time.
+const StoredWithin = PublishWithin + MaxMarkAhead + 250*time.Millisecond
+
+// StoredBy returns the moment, by the clock of the database, after which no message of a hand-over is stored that an executor would run.
+func StoredBy(t *store.Timer) time.Time { return t.DispatchedAt.Add(StoredWithin) }
 
 // RunsState is what the planner polls of RUNS.
 type RunsState struct {
@@ -83,18 +99,27 @@ func Settle(ctx context.Context, js jetstream.JetStream, r Runs) error {
 
 // FindRun looks for the message of a hand-over by its literal subject. found is false where it is gone.
 func FindRun(ctx context.Context, js jetstream.JetStream, r Runs, subject string) (seq uint64, found bool, err error) {
+	m, err := findRun(ctx, js, r, subject)
+	if err != nil || m == nil {
+		return 0, false, err
+	}
+	return m.Sequence, true, nil
+}
+
+// findRun returns nil where the message is gone.
+func findRun(ctx context.Context, js jetstream.JetStream, r Runs, subject string) (*jetstream.RawStreamMsg, error) {
 	s, err := js.Stream(ctx, r.Name)
 	if err != nil {
-		return 0, false, fmt.Errorf("look up %s: %w", r.Name, err)
+		return nil, fmt.Errorf("look up %s: %w", r.Name, err)
 	}
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("look up message %s: %w", subject, err)
+		return nil, fmt.Errorf("look up message %s: %w", subject, err)
 	}
-	return m.Sequence, true, nil
+	return m, nil
 }
 
 // Waiting tells whether a message is where it should be: not delivered yet, or delivered and under the lease of somebody.
@@ -107,18 +132,6 @@ func Waiting(ctx context.Context, js jetstream.JetStream, r Runs, l Lane, seq ui
 		return false, err
 	}
 	return seq > info.Delivered.Stream || info.NumAckPending > 0 || info.NumRedelivered > 0, nil
-}
-
-// deliveredUpTo returns the sequence up to which the consumer of a lane has delivered; 0 where nobody serves the lane now.
-func deliveredUpTo(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (uint64, error) {
-	info, err := findConsumer(ctx, js, r.Name, l)
-	if errors.Is(err, errNoConsumer) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	return info.Delivered.Stream, nil
 }
 
 // DeleteRun takes back the message of a hand-over. Deleting by sequence costs a fraction of a purge by subject, and cannot hang a fetch.

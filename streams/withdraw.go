@@ -3,12 +3,11 @@ package streams
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/waterclock-io/waterclock/internal/failpoint"
@@ -21,33 +20,116 @@ import (
 type Withdrawer struct {
 	js     jetstream.JetStream
 	notify *Notifier
-	log    *slog.Logger
+	clock  Clock
+	mu     sync.Mutex
+	done   map[handOver]struct{} // taken back so lately that its message could still come, had it not been seen
+}
+
+// Clock gives database time without asking for it, and never one that is ahead.
+type Clock interface {
+	Now() time.Time
+}
+
+type handOver struct {
+	run      uuid.UUID
+	dispatch int64
 }
 
 // NewWithdrawer returns a Withdrawer on a connection.
-func NewWithdrawer(js jetstream.JetStream, n *Notifier, log *slog.Logger) *Withdrawer {
-	return &Withdrawer{js, n, log}
+func NewWithdrawer(js jetstream.JetStream, n *Notifier, clock Clock) *Withdrawer {
+	return &Withdrawer{js: js, notify: n, clock: clock, done: map[handOver]struct{}{}}
 }
 
 // Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop; its planner is told not to send what it has not
-// sent yet. Where NATS does not answer it goes on trying until ctx ends, and returns the last error: as long as the message is there the run may still begin. An
-// executor that it cannot reach is told at its next heartbeat.
+// sent yet. A message that is not there may be on its way: it is looked for once more when its planner says that it is not, or when it is too late to be run. Where
+// NATS does not answer it goes on trying until ctx ends, and returns the last error: as long as the message may be there the run may still begin. An executor that
+// it cannot reach is told at its next heartbeat.
 func (w *Withdrawer) Withdraw(ctx context.Context, t store.Timer, reason string) error {
+	var answered <-chan struct{}
 	if t.Step == job.StepDispatched {
-		w.tell(t, job.StepCancelled)
+		var forget func()
+		answered, forget = w.notify.Ask(word(t, job.StepCancelled))
+		defer forget()
 	}
 	w.notify.Control(t.Executor, t.RunID, t.Dispatch, reason)
 	failpoint.Here(failpoint.WithdrawOrdered)
-	return DeleteHandOver(ctx, w.js, func(ctx context.Context) (Runs, error) { return Discover(ctx, w.js) }, t)
+	remove := func(look lookFor) (there bool, err error) {
+		return deleteHandOver(ctx, w.js, func(ctx context.Context) (Runs, error) { return Discover(ctx, w.js) }, t, look)
+	}
+	look := whatIsOnItsWay
+	if w.mayCome(&t) { // asked before the look: what comes after it is no longer run
+		there, err := remove(whatIsStored)
+		if err == nil && !there {
+			look, err = w.await(ctx, &t, answered)
+		}
+		if err != nil {
+			return err
+		}
+		if there {
+			w.settled(&t)
+			return nil
+		}
+	}
+	if _, err := remove(look); err != nil {
+		return err
+	}
+	w.settled(&t)
+	return nil
+}
+
+// await waits until no message of a hand-over comes any more that an executor would run, and tells what to look for then.
+func (w *Withdrawer) await(ctx context.Context, t *store.Timer, answered <-chan struct{}) (lookFor, error) {
+	tick := time.NewTicker(withdrawPause)
+	defer tick.Stop()
+	for w.mayCome(t) {
+		select {
+		case <-answered:
+			return whatIsStored, nil
+		case <-ctx.Done():
+			return 0, fmt.Errorf("the message of run %s may still be on its way: %w", t.RunID, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+	return whatIsOnItsWay, nil
+}
+
+// mayCome tells whether the message of a hand-over, if it is not there, may still be stored and run. One whose work has begun was there.
+func (w *Withdrawer) mayCome(t *store.Timer) bool {
+	if t.Step != job.StepDispatched || w.clock.Now().After(StoredBy(t)) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, done := w.done[handOver{t.RunID, t.Dispatch}]
+	return !done
+}
+
+// settled keeps in mind that a hand-over is taken back, so that a repeated call does not wait for it.
+func (w *Withdrawer) settled(t *store.Timer) {
+	h := handOver{t.RunID, t.Dispatch}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.done[h]; ok {
+		return
+	}
+	w.done[h] = struct{}{}
+	time.AfterFunc(settledFor, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.done, h)
+	})
 }
 
 // TakeBack asks the planner of an in-flight run to take it back where no executor has got it yet.
-func (w *Withdrawer) TakeBack(_ context.Context, t store.Timer) { w.tell(t, job.StepWaiting) }
+func (w *Withdrawer) TakeBack(_ context.Context, t store.Timer) {
+	w.notify.Recorded(word(t, job.StepWaiting))
+}
 
-func (w *Withdrawer) tell(t store.Timer, step job.Step) {
-	w.notify.Recorded(&wirev1.Recorded{Rows: []*wirev1.RecordedRow{{
+// word is what is said of a hand-over.
+func word(t store.Timer, step job.Step) *wirev1.Recorded {
+	return &wirev1.Recorded{Rows: []*wirev1.RecordedRow{{
 		RunId: t.RunID[:], Shard: uint32(t.Shard), Dispatch: t.Dispatch, Step: int32(step), //nolint:gosec // shards are few
-	}}})
+	}}}
 }
 
 // The rhythm of what is tried again until NATS answers.
@@ -56,102 +138,54 @@ const (
 	withdrawPause = 100 * time.Millisecond
 )
 
+// settledFor is longer than a message may be on its way.
+const settledFor = 2 * PublishWithin
+
+// lookFor says what a look is to find: what is in the stream, or also what is on its way through the servers, which costs another question.
+type lookFor int
+
+const (
+	whatIsStored lookFor = iota
+	whatIsOnItsWay
+)
+
 // DeleteHandOver deletes the message of a hand-over, if it is there. Where NATS does not answer it tries again until ctx ends, and returns the last error.
 func DeleteHandOver(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer) error {
+	_, err := deleteHandOver(ctx, js, current, t, whatIsOnItsWay)
+	return err
+}
+
+// deleteHandOver also tells whether it was there.
+func deleteHandOver(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer, look lookFor) (there bool, err error) {
 	for {
-		err := deleteHandOver(ctx, js, current, t)
+		there, err := tryDelete(ctx, js, current, t, look)
 		if err == nil || errors.Is(err, ErrNoRuns) {
-			return nil // no stream, no message
+			return there, nil // no stream, no message
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return false, err
 		case <-time.After(withdrawPause):
 		}
 	}
 }
 
-func deleteHandOver(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer) error {
+func tryDelete(ctx context.Context, js jetstream.JetStream, current func(context.Context) (Runs, error), t store.Timer, look lookFor) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTry)
 	defer cancel()
 	r, err := current(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
 	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
-	if err == nil && !found {
-		// It may be on its way through the servers.
+	if err == nil && !found && look == whatIsOnItsWay {
 		if err = Settle(ctx, js, r); err == nil {
 			seq, found, err = FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
 		}
 	}
 	if err != nil || !found {
-		return err
+		return false, err
 	}
-	return DeleteRun(ctx, js, r, seq)
-}
-
-// DeleteUndelivered does the same where no executor has got it yet, and tells whether it did, and whether the message was there.
-func DeleteUndelivered(ctx context.Context, js jetstream.JetStream, r Runs, t store.Timer) (done, there bool, err error) {
-	lane := Lane{Namespace: t.QueueNamespace, Queue: t.Queue, Priority: t.Priority}
-	seq, found, err := FindRun(ctx, js, r, RunSubject(lane, t.RunID, t.Dispatch))
-	if err != nil || !found {
-		return false, false, err
-	}
-	upTo, err := deliveredUpTo(ctx, js, r, lane)
-	if err != nil || upTo >= seq {
-		return false, true, err
-	}
-	return true, true, DeleteRun(ctx, js, r, seq)
-}
-
-// Watchers tells those who watch runs of what was recorded of them. Feed it with Start.
-type Watchers struct {
-	mu   sync.Mutex
-	runs map[uuid.UUID]map[chan struct{}]struct{}
-}
-
-// NewWatchers returns Watchers that hear nothing yet.
-func NewWatchers() *Watchers { return &Watchers{runs: map[uuid.UUID]map[chan struct{}]struct{}{}} }
-
-// Start listens until the subscription is ended.
-func (w *Watchers) Start(nc *nats.Conn) (*nats.Subscription, error) {
-	return OnRecorded(nc, func(r *wirev1.Recorded) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(w.runs) == 0 {
-			return
-		}
-		for _, row := range r.Rows {
-			if len(row.RunId) != 16 {
-				continue
-			}
-			for c := range w.runs[uuid.UUID(row.RunId)] {
-				select {
-				case c <- struct{}{}:
-				default: // it has not looked since the last time; one look sees both
-				}
-			}
-		}
-	})
-}
-
-// Watch signals after each recorded change of a run until stop is called. It may miss some.
-func (w *Watchers) Watch(run uuid.UUID) (changed <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.runs[run] == nil {
-		w.runs[run] = map[chan struct{}]struct{}{}
-	}
-	w.runs[run][c] = struct{}{}
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.runs[run], c)
-		if len(w.runs[run]) == 0 {
-			delete(w.runs, run)
-		}
-	}
+	return true, DeleteRun(ctx, js, r, seq)
 }

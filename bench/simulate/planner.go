@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/planner/membership"
+	"github.com/waterclock-io/waterclock/streams"
 )
 
 // owned is a shard that a planner believes to own.
@@ -197,7 +198,7 @@ func (p *planner) loadFlights(sh *shard) {
 // watch looks at a hand-over of another after it should be in the stream, in the next round.
 func (p *planner) watch(r *row, dispatch int) {
 	s := p.s
-	at := max(r.markedAt+publishWithin+s.cfg.MarkAhead+storeSlack, p.m.Joins+rollCallTime)
+	at := max(r.markedAt+streams.StoredWithin, p.m.Joins+rollCallTime)
 	at = (at + watchEvery - 1) / watchEvery * watchEvery
 	s.queue.at(at, p.live(func() {
 		if p.owned[r.shard.id] == nil || !r.marked || r.sent || r.dispatch != dispatch || s.holds(r) {

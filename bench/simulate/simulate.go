@@ -11,23 +11,22 @@ import (
 	"time"
 
 	"github.com/waterclock-io/waterclock/planner/membership"
+	"github.com/waterclock-io/waterclock/streams"
 )
 
 // The planner's own constants; those that it does not export are repeated here, and TestConstants holds them against its source.
 const (
-	markLead      = 50 * time.Millisecond
-	markCost      = 20 * time.Microsecond
-	maxMarks      = 2
-	readEvery     = time.Second
-	readPage      = 4000
-	readPages     = 20
-	checkShards   = 10 // renewals
-	finishWithin  = time.Second
-	publishWithin = 3 * time.Second
-	watchEvery    = 100 * time.Millisecond
-	rollCallTime  = 500 * time.Millisecond
-	storeSlack    = 250 * time.Millisecond
-	recountEvery  = 20 * time.Second
+	markLead     = 50 * time.Millisecond
+	markCost     = 20 * time.Microsecond
+	maxMarks     = 2
+	readEvery    = time.Second
+	readPage     = 4000
+	readPages    = 20
+	checkShards  = 10 // renewals
+	finishWithin = time.Second
+	watchEvery   = 100 * time.Millisecond
+	rollCallTime = 500 * time.Millisecond
+	recountEvery = 20 * time.Second
 )
 
 // Costs say how long things take. Every statement counts as one, whatever it does inside.
@@ -79,7 +78,7 @@ type Config struct {
 const (
 	DefaultShards    = 64
 	DefaultHorizon   = 2500 * time.Millisecond
-	DefaultMarkAhead = 250 * time.Millisecond
+	DefaultMarkAhead = streams.MaxMarkAhead
 	DefaultBatch     = 500
 )
 

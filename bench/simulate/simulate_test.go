@@ -246,9 +246,9 @@ func TestCheck(t *testing.T) {
 func TestConstants(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"markLead": "50 * time.Millisecond", "markCost": "20 * time.Microsecond", "rollCallTime": "500 * time.Millisecond", "storeSlack": "250 * time.Millisecond", "maxMarks": "2", "readEvery": "time.Second", "readPage": "4000", "readPages": "20", "checkShards": "10",
-		"finishWithin": "time.Second", "publishWithin": "3 * time.Second", "watchEvery": "100 * time.Millisecond", "recountEvery": "20 * time.Second",
-		"DefaultHorizon": "2500 * time.Millisecond", "DefaultMarkAhead": "250 * time.Millisecond", "DefaultBatch": "500",
+		"markLead": "50 * time.Millisecond", "markCost": "20 * time.Microsecond", "rollCallTime": "500 * time.Millisecond", "maxMarks": "2", "readEvery": "time.Second", "readPage": "4000", "readPages": "20", "checkShards": "10",
+		"finishWithin": "time.Second", "watchEvery": "100 * time.Millisecond", "recountEvery": "20 * time.Second",
+		"DefaultHorizon": "2500 * time.Millisecond", "DefaultBatch": "500",
 	}
 	files, err := filepath.Glob("../../planner/*.go")
 	if err != nil {

@@ -21,7 +21,7 @@ var catalogue = []entry{
 	{"submitFull", submitFull, "the same with payloads", "api: a submit where one has a payload"},
 	{"lookupJobs", lookupJobs, "what a submit found there", "api: a submit that was refused"},
 	{"shared queues", "SELECT q.name FROM queues AS q", "whose queue it is", "api: kept for some seconds"},
-	{"readDue", readDue, "what is due soon", "planner: twice a second, and at a nudge"},
+	{"readDue", readDue, "what is due soon", "planner: once or twice a second, and at a nudge"},
 	{"mark", mark, "hand out", "planner: a batch that is due"},
 	{"markAlone", markAlone, "hand out, unless an earlier run goes on", "planner: as mark, series that forbid overlap"},
 	{"asRead", asRead, "overlap, or changed?", "planner: after markAlone left some"},

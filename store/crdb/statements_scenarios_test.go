@@ -126,7 +126,7 @@ var scenarios = []scenario{
 		{"ListJobs of the active", "ListJobs, Timers", func(w *world) { w.list(job.Active) }},
 	}},
 	{name: "Planner of 64 shards without work", prepare: func(w *world) { w.renew(); w.claim() }, steps: []step{
-		{"each second", "Renew, ReadDue ×2", func(w *world) { w.renew(); w.readDue(); w.readDue() }},
+		{"each second", "Renew, ReadDue", func(w *world) { w.renew(); w.readDue() }},
 		{"every 10 s", "Shards, Claim, SaveStreamSeq", (*world).claim},
 		{"every 15 s", "Checkpoint", (*world).checkpoint},
 		{"every 20 s", "ReadInFlight", (*world).readInFlight},

@@ -90,6 +90,7 @@ func start(t testing.TB, args ...string) *process {
 	path, err := binary()
 	check.OK(t, err)
 	p := &process{t: t, cmd: exec.Command(path, args...), done: make(chan struct{}), errs: &tail{}}
+	p.cmd.Env = append(os.Environ(), "GOGC=") // the product's own, whatever this test runs under
 	p.cmd.Stderr = p.errs
 	// Should this test process die, the program does too.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -108,7 +108,7 @@ func (n *Node) api(ctx context.Context) (http.Handler, error) {
 	live := streams.NewLiveReader(n.js)
 	h, err := api.NewHandler(api.Deps{
 		Store: n.store, Submit: service, Validator: validator, Clock: n.clock, Waker: waker,
-		Withdrawer: streams.NewWithdrawer(n.js, n.notify, n.log), Watcher: watchers, LiveLog: live, Progress: live, Blobs: n.blobs,
+		Withdrawer: streams.NewWithdrawer(n.js, n.notify, n.clock), Watcher: watchers, LiveLog: live, Progress: live, Blobs: n.blobs,
 		Executors: executors, DecodeLog: decodeLog, Ready: n.Ready, ClusterKey: cluster.Key, AllowAnonymousLoopback: loopback, Log: n.log,
 	})
 	if err != nil {
