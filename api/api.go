@@ -43,8 +43,9 @@ type Withdrawer interface {
 	// Withdraw deletes the message of a run and tells its executor, or every executor, to stop. It tries until ctx ends; after an error the run may still begin,
 	// until its planner has taken it back.
 	Withdraw(ctx context.Context, t store.Timer, reason string) error
-	// TakeBack deletes the message of a run that no executor has got yet, so that the run comes back and waits; one that an executor has goes on. Best effort.
-	TakeBack(ctx context.Context, t store.Timer)
+	// TakeBack lets a run that no executor has got yet come back and wait; one that an executor has goes on. It tries until moved tells that the run is no longer as
+	// it was, or until ctx ends; after an error the run may still begin.
+	TakeBack(ctx context.Context, t store.Timer, moved func(context.Context) bool) error
 }
 
 // Watcher tells of recorded changes.

@@ -79,7 +79,7 @@ func (s *service) change(ctx context.Context, id uuid.UUID, decide decision, als
 		failpoint.Here(failpoint.ChangeWithdrawn)
 		s.tell(ctx, out)
 		failpoint.Here(failpoint.ChangeTold)
-		return out, err
+		return out, errors.Join(err, s.takeBack(ctx, out))
 	}
 	return nil, errMoved
 }
@@ -130,13 +130,10 @@ func (s *service) endedRuns(ctx context.Context, jobID uuid.UUID, also []uuid.UU
 // tellTimeout is how long planners may be told of one change after its commit.
 const tellTimeout = 5 * time.Second
 
-// tell lets planners take back, or wake for, what was committed. The caller's patience does not matter any more.
+// tell lets planners wake for what was committed. The caller's patience does not matter any more.
 func (s *service) tell(ctx context.Context, c *changed) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
-	for _, t := range c.decision.TakeBack {
-		s.Withdrawer.TakeBack(ctx, t)
-	}
 	now := s.Clock.Now()
 	var soon []store.Timer
 	for _, t := range slices.Concat(c.decision.Put, c.decision.Set) {

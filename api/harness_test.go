@@ -53,7 +53,9 @@ type ear struct {
 	mu        sync.Mutex
 	woken     []*store.DueRow
 	withdrawn []store.Timer
-	deaf      error // that nothing can be withdrawn
+	takenBack []store.Timer
+	onTake    func() // called when something is to be taken back
+	deaf      error  // that nothing can be withdrawn
 	watchers  map[uuid.UUID]chan struct{}
 	logs      map[uuid.UUID][]*wirev1.Live
 }
@@ -64,7 +66,18 @@ func (e *ear) Wake(rows []*store.DueRow) {
 	e.woken = append(e.woken, rows...)
 }
 
-func (e *ear) TakeBack(context.Context, store.Timer) {}
+func (e *ear) TakeBack(ctx context.Context, t store.Timer, moved func(context.Context) bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.takenBack = append(e.takenBack, t)
+	if e.onTake != nil {
+		e.onTake()
+	}
+	if e.deaf == nil || moved(ctx) {
+		return nil
+	}
+	return e.deaf
+}
 
 func (e *ear) Withdraw(_ context.Context, t store.Timer, _ string) error {
 	e.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,11 +14,11 @@ import (
 	"github.com/waterclock-io/waterclock/store"
 )
 
-// A cancel and a deletion are answered when what was handed out is taken back. Where NATS does not answer they are stored all the same, and fail; repeated, they
-// take back what the first try has not, which by then is in history.
+// A cancel, a deletion and a pause are answered when what was handed out is taken back. Where nobody can do that now they are stored all the same, and fail; repeated,
+// they take back what the first try has not. What was cancelled is in history by then.
 
 // errNotWithdrawn says that a change was stored and that a run may still begin.
-var errNotWithdrawn = errors.New("the change is stored, but NATS does not answer, and a run that was handed out before may still begin; repeat the call until it succeeds")
+var errNotWithdrawn = errors.New("the change is stored, but a run that was handed out before cannot be taken back at this moment and may still begin; repeat the call until it succeeds")
 
 const (
 	// withdrawTimeout is how long taking back may take after a commit.
@@ -30,16 +31,38 @@ const (
 	withdrawnMost = 100
 )
 
-// withdraw takes runs back and tells their executors to stop. The caller's patience does not matter any more.
+// withdraw takes runs back and tells their executors to stop.
 func (s *service) withdraw(ctx context.Context, timers []store.Timer) error {
+	return s.eachBack(ctx, timers, func(ctx context.Context, t store.Timer) error {
+		return s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled)
+	})
+}
+
+// takeBack lets what a change holds up come back where no executor has got it.
+func (s *service) takeBack(ctx context.Context, c *changed) error {
+	return s.eachBack(ctx, c.decision.TakeBack, func(ctx context.Context, t store.Timer) error {
+		return s.Withdrawer.TakeBack(ctx, t, func(ctx context.Context) bool { return s.moved(ctx, c.job, &t) })
+	})
+}
+
+// moved tells whether a run that was handed out has begun, has ended or is back; where SQL does not answer it may not have.
+func (s *service) moved(ctx context.Context, j *job.Job, t *store.Timer) bool {
+	now, err := s.timers(ctx, j)
+	return err == nil && !slices.ContainsFunc(now, func(o store.Timer) bool {
+		return o.RunID == t.RunID && o.Dispatch == t.Dispatch && o.Step == job.StepDispatched
+	})
+}
+
+// eachBack takes runs back, many at a time. The caller's patience does not matter any more.
+func (s *service) eachBack(ctx context.Context, timers []store.Timer, back func(context.Context, store.Timer) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
 	defer cancel()
 	var all errgroup.Group
 	all.SetLimit(withdrawAtOnce)
 	for _, t := range timers {
 		all.Go(func() error {
-			if err := s.Withdrawer.Withdraw(ctx, t, control.ReasonCancelled); err != nil {
-				s.Log.Warn("cannot withdraw the message of a cancelled run; it may still begin, and is stopped then", "run", t.RunID, "error", err)
+			if err := back(ctx, t); err != nil {
+				s.Log.Warn("cannot take back a run that was handed out; it may still begin", "run", t.RunID, "error", err)
 				return fmt.Errorf("%w: %w", errNotWithdrawn, err)
 			}
 			return nil

@@ -71,6 +71,51 @@ func TestCancelIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
 	}
 }
 
+// The fault: nobody takes back what was handed out while its job is paused. The pause is stored, and not acknowledged before the run is taken back, has begun or has
+// ended; each repeated call tries that again.
+func TestPauseIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	jobs, ctx := w.jobs("acme"), t.Context()
+	id := w.add(&waterclockv1.JobSpec{Kind: "exec", Schedule: every(time.Hour)}).GetJob().GetJobId()
+	_, err := jobs.TriggerJob(ctx, connect.NewRequest(&waterclockv1.TriggerJobRequest{JobId: id}))
+	check.OK(t, err)
+	tm := w.hand(id)
+	pause := func(note string) (asked []store.Timer, _ error) {
+		w.ear.takenBack = nil
+		_, err := jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: id, Note: note}))
+		return w.ear.takenBack, err
+	}
+	w.ear.deaf = errors.New("no answer")
+	for _, note := range []string{"", "", "another note"} {
+		asked, err := pause(note)
+		if code(err) != connect.CodeUnavailable || reason(err) != "NOT_WITHDRAWN" {
+			t.Errorf("nobody answers: %v, reason %q", err, reason(err))
+		}
+		if len(asked) != 1 || asked[0].RunID != tm.RunID || asked[0].Dispatch != tm.Dispatch {
+			t.Errorf("to be taken back: %+v", asked)
+		}
+		got, err := jobs.GetJob(ctx, connect.NewRequest(&waterclockv1.GetJobRequest{JobId: id}))
+		check.OK(t, err)
+		if got.Msg.GetJob().GetState() != waterclockv1.JobState_JOB_STATE_PAUSED {
+			t.Errorf("the pause is not stored: %v", got.Msg.GetJob())
+		}
+	}
+	w.ear.deaf = nil
+	if asked, err := pause(""); err != nil || len(asked) != 1 {
+		t.Errorf("taken back: %v, asked for %+v", err, asked)
+	}
+	// SQL hears meanwhile that it has begun.
+	w.ear.deaf = errors.New("no answer")
+	w.ear.onTake = func() { w.report(tm, store.ReportStart, 0, "") }
+	if asked, err := pause(""); err != nil || len(asked) != 1 {
+		t.Errorf("begun meanwhile: %v, asked for %+v", err, asked)
+	}
+	if asked, err := pause(""); err != nil || len(asked) != 0 {
+		t.Errorf("begun: %v, asked for %+v", err, asked)
+	}
+}
+
 // A repeated deletion takes back once more what was cancelled lately, the newest hundred: all of them must be done with in the time of one call. What is handed to
 // the Withdrawer says until when its message may come.
 func TestRepeatedDeletionTakesBackTheNewest(t *testing.T) {

@@ -24,6 +24,7 @@ type flight struct {
 	silentUntil time.Time // until then it is not lost, even if nothing speaks for it; by this machine's clock
 	doubts      int       // looks in a row at which nothing spoke for it
 	statusSeq   uint64    // one more than how far STATUS was when its message was first found missing; 0 = it was not
+	takers      []func()  // the answers to who waits for it to be taken back
 	index       int
 }
 

@@ -38,7 +38,7 @@ type withdrawal struct {
 // withdrawFor is how long a planner tries to delete a message.
 const withdrawFor = 30 * time.Second
 
-// How long, and how often, a planner looks for a message that it is to take back: longer than it may be on its way.
+// How long, and how often, a planner looks for a message that it is to take back: longer than it may be on its way, so that it is found or known never to come.
 const (
 	takeBackFor   = streams.PublishWithin + 2*time.Second
 	takeBackEvery = 100 * time.Millisecond
@@ -47,7 +47,8 @@ const (
 // withdrawnFor is longer than any mark may take.
 const withdrawnFor = 30 * time.Second
 
-// hear takes the word on one hand-over. Who cancelled it waits for the answer that its message is in the stream, or was, or never will be.
+// hear takes the word on one hand-over. Who cancelled it waits for the answer that its message is in the stream, or was, or never will be; who paused its job for the
+// answer that no executor gets it from now on.
 func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step, answer func()) {
 	fl := p.flights.byRun[run]
 	if fl == nil || fl.timer.Dispatch != dispatch {
@@ -78,8 +79,11 @@ func (p *Planner) hear(run uuid.UUID, shard int32, dispatch int64, step job.Step
 	case job.StepWaiting:
 		if p.publisher.drop(run, dispatch) {
 			p.report(&fl.timer, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
-		} else {
-			go p.takeBack(fl.timer)
+			answer()
+			return
+		}
+		if fl.takers = append(fl.takers, answer); len(fl.takers) == 1 {
+			go p.takeBack(fl)
 		}
 	default:
 		p.flights.remove(fl)
@@ -96,37 +100,77 @@ func (p *Planner) withdraw(t store.Timer) {
 	}
 }
 
-// takeBack lets a run come back that no executor has got yet. Its message may still be on its way to the stream, so it is looked for until it is there, or the run
-// has ended.
-func (p *Planner) takeBack(t store.Timer) {
+// takeBack lets a run come back that no executor has got yet, and tells who waits for that that none gets it from now on.
+func (p *Planner) takeBack(fl *flight) {
+	settled := p.keepBack(fl)
+	p.do(func() {
+		takers := fl.takers
+		fl.takers = nil
+		for _, answer := range takers {
+			if settled {
+				answer()
+			}
+		}
+	})
+}
+
+// keepBack tells whether it is certain that no executor gets a message any more. It may still be on its way to the stream, so it is looked for until it is there,
+// or can no longer come, or the run has ended.
+func (p *Planner) keepBack(fl *flight) bool {
+	t := fl.timer
 	ctx, cancel := context.WithTimeout(p.life, takeBackFor)
 	defer cancel()
 	for {
-		fate, err := streams.DeleteUndelivered(ctx, p.js, p.road.Load().runs, t)
+		fate, gone, err := p.takeOut(ctx, fl)
 		switch fate {
 		case streams.TakenOut:
 			failpoint.Here(failpoint.PlannerTakenBack)
 			p.do(func() {
 				p.report(&t, &wirev1.Status{Kind: wirev1.StatusKind_STATUS_KIND_RELEASED, Reason: "withdrawn"})
 			})
-			return
+			return true
 		case streams.Doubtful:
 			p.do(func() { p.waitForWord(&t) })
-			return
+			return true
 		case streams.Delivered:
-			return
+			return true
 		case streams.Absent:
+			if gone {
+				return true // done with, or lost; the watch finds out
+			}
 		}
 		select {
 		case <-ctx.Done():
 			p.log.Debug("cannot take a message back", "run", t.RunID, "error", err)
-			return
+			return false
 		case <-time.After(takeBackEvery):
 		}
-		if out, ok := ask(p, func() bool { fl := p.flights.byRun[t.RunID]; return fl != nil && fl.timer.Dispatch == t.Dispatch }); !ok || !out {
-			return
+		if out, ok := ask(p, func() bool { return p.flights.byRun[t.RunID] == fl }); !ok || !out {
+			return false
 		}
 	}
+}
+
+// takeOut deletes a message that no executor has got. gone says of one that is absent that it does not come any more.
+func (p *Planner) takeOut(ctx context.Context, fl *flight) (fate streams.Fate, gone bool, err error) {
+	r := p.road.Load()
+	gone = fl.stored.Load() // asked before the look
+	if !gone && p.tooLate(r, fl) {
+		if err := streams.Settle(ctx, p.js, r.runs); err != nil {
+			return streams.Absent, false, err
+		}
+		gone = true
+	}
+	fate, err = streams.DeleteUndelivered(ctx, p.js, r.runs, fl.timer)
+	return fate, gone && err == nil, err
+}
+
+// tooLate tells whether a message that is stored from now on would not be run.
+func (p *Planner) tooLate(r *road, fl *flight) bool {
+	if fl.publishBy.IsZero() { // another planner has published it
+		return p.clock.Now().After(streams.StoredBy(&fl.timer))
+	}
+	return r.serverTime.After(fl.publishBy)
 }
 
 // waitForWord makes the watch take a hand-over for lost only a lease from now: an executor that has got its message, though that is gone, begins it by then or not at

@@ -33,8 +33,8 @@ func (r *rig) cancelSilently(t *store.Timer) {
 	check.OK(r.t, err)
 }
 
-// pause holds a job in SQL, where what was handed out goes on, and tells that the first hand-over of its run is to wait.
-func (r *rig) pause(t *store.Timer) {
+// pause holds a job in SQL, where what was handed out goes on, and asks for the first hand-over of its run to be taken back.
+func (r *rig) pause(t *store.Timer) (taken <-chan struct{}) {
 	r.t.Helper()
 	_, _, err := r.store.ChangeJob(r.t.Context(), t.Namespace, t.JobID, func(j *job.Job, _ []store.Timer, now time.Time) (store.Change, error) {
 		held := *j
@@ -42,7 +42,10 @@ func (r *rig) pause(t *store.Timer) {
 		return store.Change{Job: &held}, nil
 	})
 	check.OK(r.t, err)
-	r.tell(t, 1, job.StepWaiting)
+	taken, forget := streams.NewNotifier(r.nc, quiet).Ask(recorded(t, 1, job.StepWaiting))
+	r.t.Cleanup(forget)
+	check.OK(r.t, r.nc.Flush())
+	return taken
 }
 
 // tell passes the word on a hand-over, as whoever changed SQL does.
@@ -92,7 +95,7 @@ func departing(p *Planner, t *store.Timer) bool {
 // waits.
 func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 	t.Parallel()
-	for name, withdraw := range map[string]func(*rig, *store.Timer){"cancelled": (*rig).cancel, "paused": (*rig).pause} {
+	for _, name := range []string{"cancelled", "paused"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
@@ -112,9 +115,14 @@ func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 				for i := range taken {
 					inTime = inTime && departing(p, &taken[i])
 				}
+				var answers []<-chan struct{}
 				if inTime {
 					for i := range taken {
-						withdraw(r, &taken[i])
+						if name == "cancelled" {
+							r.cancel(&taken[i])
+						} else {
+							answers = append(answers, r.pause(&taken[i]))
+						}
 					}
 					// The word comes to the planner by its own connection; a word on the first, after it, shows that it was heard.
 					r.tell(first, 1, job.StepSucceeded)
@@ -122,7 +130,7 @@ func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 					inTime = r.now().Before(late)
 				}
 				r.handedOut(10*time.Second, subjectOf(last, 1)) // sent in the order of their times: by now the others would have been
-				if !inTime && round < 10 {
+				if !inTime && round < 40 {
 					continue
 				}
 				if !inTime {
@@ -133,6 +141,7 @@ func TestWithdrawnBetweenMarkAndPublish(t *testing.T) {
 						t.Errorf("run %d was sent", i)
 					}
 					if name == "paused" {
+						check.Receive(t, "the answer to the pause", answers[i])
 						r.waits(&taken[i])
 					} else if row := r.row(taken[i].TimerKey); row != nil {
 						t.Errorf("run %d was cancelled and is %+v", i, row)
@@ -179,10 +188,11 @@ func TestWithdrawnWhileItsMarkIsUnderWay(t *testing.T) {
 		}
 	}
 	r.cancel(cancelled)
-	r.pause(paused)
+	taken := r.pause(paused)
 	awaitIn(t, p, "the word was heard", func() bool { return len(p.withdrawn) == 2 })
 	close(hold)
 	r.handedOut(10*time.Second, subjectOf(other, 1))
+	check.Receive(t, "the answer to the pause", taken)
 	r.waits(paused)
 	for _, tm := range []*store.Timer{cancelled, paused} {
 		if n := r.outs()[subjectOf(tm, 1)]; n != 0 {
@@ -222,9 +232,10 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 		}
 	}
 	cancelled, paused := &timers[1], &timers[2]
-	r.pause(delivered)
-	r.pause(paused)
+	left, taken := r.pause(delivered), r.pause(paused)
 	r.cancel(cancelled)
+	check.Receive(t, "the answer to the pause of what an executor has got", left)
+	check.Receive(t, "the answer to the pause", taken)
 	for _, tm := range []*store.Timer{cancelled, paused} {
 		check.Await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
 	}
@@ -242,9 +253,9 @@ func TestWithdrawnBeforeItsDelivery(t *testing.T) {
 	}
 }
 
-// The fault: a job is paused while the message of its run is on its way to a stream that is slow to store it. It is taken out when it is there.
-func TestPausedBeforeItsMessageIsStored(t *testing.T) {
-	t.Parallel()
+// onItsWay hands one run out, and returns its message as if the stream had not stored it yet.
+func onItsWay(t *testing.T) (*rig, *Planner, *store.Timer, *jetstream.RawStreamMsg) {
+	t.Helper()
 	r := newRig(t)
 	p := r.planner(nil, nil)
 	r.recorder()
@@ -252,27 +263,56 @@ func TestPausedBeforeItsMessageIsStored(t *testing.T) {
 	now := r.now()
 	j := r.job(now, nil)
 	r.pull(p, laneOfJob(j))
-	timers := r.submit(now, j)
+	tm := &r.submit(now, j)[0]
 	p.nudge()
-	r.areStored(p, 10*time.Second, timers, 1)
-	// As if it were not stored yet.
+	r.areStored(p, 10*time.Second, []store.Timer{*tm}, 1)
+	awaitIn(t, p, "that is confirmed", func() bool { return p.flights.byRun[tm.RunID].stored.CompareAndSwap(true, false) })
 	s, err := r.js.Stream(t.Context(), p.road.Load().runs.Name)
 	check.OK(t, err)
-	m, err := s.GetLastMsgForSubject(t.Context(), subjectOf(&timers[0], 1))
+	m, err := s.GetLastMsgForSubject(t.Context(), subjectOf(tm, 1))
 	check.OK(t, err)
 	check.OK(t, s.DeleteMsg(t.Context(), m.Sequence))
+	return r, p, tm, m
+}
+
+// The fault: a job is paused while the message of its run is on its way to a stream that is slow to store it. It is taken out when it is there, and nobody is told
+// so before.
+func TestPausedBeforeItsMessageIsStored(t *testing.T) {
+	t.Parallel()
+	r, p, tm, m := onItsWay(t)
 	looks := make(chan struct{}, 1000)
 	sub, err := r.nc.Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) { looks <- struct{}{} })
 	check.OK(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
-	r.pause(&timers[0])
+	taken := r.pause(tm)
 	for range 3 {
 		check.Receive(t, "a look for the message", looks)
 	}
+	select {
+	case <-taken:
+		t.Error("the pause was answered before the message was there")
+	default:
+	}
 	_, err = r.js.Publish(t.Context(), m.Subject, m.Data)
 	check.OK(t, err)
-	r.waits(&timers[0])
-	check.Await(t, "its message is gone", func() bool { return !r.stored(p, &timers[0], 1) })
+	check.Receive(t, "the answer to the pause", taken)
+	r.waits(tm)
+	if r.stored(p, tm, 1) {
+		t.Error("its message is there")
+	}
+}
+
+// The fault: the message never comes. The pause is answered when it is too late for that, long before the run is found lost.
+func TestPausedWhenItsMessageNeverComes(t *testing.T) {
+	t.Parallel()
+	r, p, tm, _ := onItsWay(t)
+	check.Receive(t, "the answer to the pause", r.pause(tm))
+	if by, _ := ask(p, func() time.Time { return p.flights.byRun[tm.RunID].publishBy }); !p.road.Load().serverTime.After(by) {
+		t.Errorf("the pause was answered before %s, when the message could still come", by)
+	}
+	if row := r.row(tm.TimerKey); !markedOnce(row) {
+		t.Errorf("its row is %+v", row)
+	}
 }
 
 // The fault: a job is paused, and JetStream does not tell whether an executor got the message of its run before it was taken out, here as the lane has no consumer.
@@ -288,8 +328,10 @@ func TestPausedInTheMomentOfItsDelivery(t *testing.T) {
 	p.nudge()
 	r.areStored(p, 10*time.Second, []store.Timer{*tm}, 1)
 	begun := time.Now()
-	r.pause(tm)
-	check.Await(t, "its message is gone", func() bool { return !r.stored(p, tm, 1) })
+	check.Receive(t, "the answer to the pause", r.pause(tm))
+	if r.stored(p, tm, 1) {
+		t.Error("its message is there")
+	}
 	awaitIn(t, p, "a lease for whoever may have got it", func() bool {
 		fl := p.flights.byRun[tm.RunID]
 		return fl != nil && !fl.silentUntil.Before(begun.Add(p.cfg.AckWait)) && fl.check.Equal(fl.silentUntil)

@@ -29,8 +29,7 @@ func (n *Notifier) Wake(shard int32, w *wirev1.Wake) { n.send(wakeSubject(shard)
 // Recorded tells of hand-overs that ended or changed.
 func (n *Notifier) Recorded(r *wirev1.Recorded) { n.send(RecordedSubject, r) }
 
-// Ask is Recorded with a question: answered is closed when a planner says that what is told of will not be published any more, see OnRecorded. Where nobody says so
-// it never is. forget must be called.
+// Ask is Recorded with a question: answered is closed when a planner says what OnRecorded tells. Where nobody says so it never is. forget must be called.
 func (n *Notifier) Ask(r *wirev1.Recorded) (answered <-chan struct{}, forget func()) {
 	yes := make(chan struct{})
 	var once sync.Once
@@ -88,7 +87,8 @@ func OnWake(nc *nats.Conn, shard int32, f func(*wirev1.Wake)) (*nats.Subscriptio
 // Each makes a listener of a function that does not look at what is recorded.
 func Each(f func()) func(*wirev1.Recorded, func()) { return func(*wirev1.Recorded, func()) { f() } }
 
-// OnRecorded calls f for each Recorded. With answer it tells who asked that the hand-over will not be published any more: it is in RUNS, was, or never will be.
+// OnRecorded calls f for each Recorded. With answer it tells who asked, of a run that was cancelled, that its message will not be published any more: it is in RUNS,
+// was, or never will be; and of one that is to wait, that no executor gets it from now on.
 func OnRecorded(nc *nats.Conn, f func(r *wirev1.Recorded, answer func())) (*nats.Subscription, error) {
 	sub, err := nc.Subscribe(RecordedSubject, func(m *nats.Msg) {
 		r := new(wirev1.Recorded)

@@ -120,10 +120,39 @@ func (w *Withdrawer) settled(t *store.Timer) {
 	})
 }
 
-// TakeBack asks the planner of an in-flight run to take it back where no executor has got it yet.
-func (w *Withdrawer) TakeBack(_ context.Context, t store.Timer) {
-	w.notify.Recorded(word(t, job.StepWaiting))
+// TakeBack asks the planner of a run that was handed out, and has not begun as far as SQL knows, to take it back where no executor has got it. It asks again and
+// again until the planner says that from now on no executor gets it, or moved that SQL knows more by now; and returns an error where ctx ends before: the run may
+// still begin.
+func (w *Withdrawer) TakeBack(ctx context.Context, t store.Timer, moved func(context.Context) bool) error {
+	for wait := takeBackAsk; ; wait = min(2*wait, takeBackAskMost) {
+		answered, forget := w.notify.Ask(word(t, job.StepWaiting))
+		again := time.NewTimer(wait)
+		select {
+		case <-answered:
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		again.Stop()
+		forget()
+		select {
+		case <-answered:
+			return nil
+		default:
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("nobody has taken run %s back: %w", t.RunID, context.Cause(ctx))
+		}
+		if moved(ctx) {
+			return nil
+		}
+	}
 }
+
+// How long an answer is waited for before a planner is asked again, first and at most.
+const (
+	takeBackAsk     = 100 * time.Millisecond
+	takeBackAskMost = time.Second
+)
 
 // word is what is said of a hand-over.
 func word(t store.Timer, step job.Step) *wirev1.Recorded {

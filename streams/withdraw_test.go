@@ -157,3 +157,60 @@ func TestWithdrawWhatIsStoredAtTheLastMoment(t *testing.T) {
 		t.Errorf("after %d looks its message is there: %v", looks, r.stored(&tm))
 	}
 }
+
+// What a pause holds up is asked for until its planner answers, or SQL knows more. Where neither is so, that is told when the caller's time is over.
+func TestTakeBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := NewWithdrawer(r.js, NewNotifier(r.nc, quiet), clockAt(time.Now()))
+	asked := make(chan func(), 1000)
+	sub, err := OnRecorded(r.nc, func(rec *wirev1.Recorded, answer func()) {
+		if job.Step(rec.Rows[0].Step) == job.StepWaiting {
+			asked <- answer
+		}
+	})
+	check.OK(t, err)
+	t.Cleanup(func() { _ = sub.Unsubscribe() }) // the connection may be closed
+	take := func(ctx context.Context, moved func(context.Context) bool) <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- w.TakeBack(ctx, out(time.Now()), moved) }()
+		return done
+	}
+	never := func(context.Context) bool { return false }
+
+	done := take(t.Context(), never)
+	check.Receive(t, "the question", asked)
+	answer := check.Receive(t, "the question once more", asked)
+	select {
+	case err := <-done:
+		t.Errorf("done before anybody has answered: %v", err)
+	default:
+	}
+	// A planner answers each question that it has heard.
+	stop := make(chan struct{})
+	go func() {
+		for {
+			answer()
+			select {
+			case answer = <-asked:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	check.OK(t, check.Receive(t, "the end", done))
+	close(stop)
+
+	looks := 0
+	check.OK(t, check.Receive(t, "the end", take(t.Context(), func(context.Context) bool { looks++; return looks == 2 })))
+	if looks != 2 {
+		t.Errorf("SQL was asked %d times", looks)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done = take(ctx, never)
+	cancel()
+	if err := check.Receive(t, "the end", done); err == nil {
+		t.Error("taken back, though nobody has said so")
+	}
+}

@@ -39,7 +39,7 @@ type Decision struct {
 	// Withdraw are runs that were handed out and must stop: their message is to be deleted, their executor told. As they were before the change.
 	Withdraw []store.Timer
 	// TakeBack are runs that were handed out and shall not begin: what no executor has got yet is to be taken back. They stay as they are in SQL, and come back
-	// to wait when their message is found gone.
+	// to wait when their planner says so.
 	TakeBack []store.Timer
 	// Cancelled are the runs that this decision cancels or asks to stop, for the answer to the user.
 	Cancelled []uuid.UUID

@@ -1,13 +1,15 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"github.com/waterclock-io/waterclock/job"
 	"github.com/waterclock-io/waterclock/store"
 )
 
-// Pause holds a job: what is due waits in place, what was handed out goes on. A paused job keeps who paused it first, unless a new note is given.
+// Pause holds a job: what is due waits in place, what an executor has got goes on, and the rest of what was handed out is taken back. A paused job keeps who paused
+// it first, unless a new note is given.
 func Pause(j *job.Job, timers []store.Timer, now time.Time, by, note string) (Decision, error) {
 	if err := gone(j); err != nil {
 		return Decision{}, err
@@ -16,9 +18,9 @@ func Pause(j *job.Job, timers []store.Timer, now time.Time, by, note string) (De
 		return Decision{}, ErrCompleted
 	}
 	if p := j.Pause; j.State == job.Paused && p != nil && (note == "" || note == p.Note) {
-		return Decision{}, nil
+		return Decision{TakeBack: dispatched(timers)}, nil // who repeats it may not have got all of them back
 	}
-	var d Decision
+	d := Decision{TakeBack: dispatched(timers)}
 	d.Job = bumped(j, now)
 	d.Job.State = job.Paused
 	d.Job.Pause = &job.Pause{By: by, At: now, Note: note}
@@ -36,12 +38,14 @@ func Pause(j *job.Job, timers []store.Timer, now time.Time, by, note string) (De
 			d.Set = append(d.Set, follow(t, d.Job))
 		default:
 			d.carryOn(t)
-			if t.Step == job.StepDispatched {
-				d.TakeBack = append(d.TakeBack, t)
-			}
 		}
 	}
 	return d, nil
+}
+
+// dispatched are the timers that were handed out and have not begun, as far as SQL knows.
+func dispatched(timers []store.Timer) []store.Timer {
+	return slices.DeleteFunc(slices.Clone(timers), func(t store.Timer) bool { return t.Step != job.StepDispatched })
 }
 
 // Resume lets a paused job go on. Occurrences of a recurring job that fell due meanwhile are skipped; every other run that is over its time is due now.

@@ -161,10 +161,8 @@ type History struct {
 
 	// Disturbed are the times in which a fault lasted, each until what it hit was up again. Recovery comes on top.
 	Disturbed []Window
-	// Unreachable are those of them in which NATS was in trouble: a run that was handed out before its job was paused can begin as long as nobody can take its
-	// message back. Lost are those in which NATS lost what it had, or had back what was deleted: also a cancelled run can begin. Beside invariant 4, Excused counts
-	// both.
-	Unreachable, Lost []Window
+	// Lost are those of them in which NATS lost what it had, or had back what was deleted: what was taken back can begin. Beside invariant 4, Excused counts that.
+	Lost []Window
 	// Slots are how many runs all executors that serve a queue may work on at once. A queue of a namespace is "namespace/queue", the shared one "default".
 	// Of a queue that is missing nothing is said.
 	Slots map[string]int

@@ -64,13 +64,12 @@ func (c *check) pair(jobID string, a, b session) {
 
 // holds is the other half of invariant 4: no start after a job was cancelled, deleted, or while it was paused.
 func (c *check) holds(j *Job) {
+	lost := merged(c.h.Lost)
 	for i, ch := range j.Changes {
 		var until time.Time
-		trouble := merged(c.h.Lost)
 		switch ch.Kind {
 		case Cancel, Delete:
 		case Pause:
-			trouble = merged(slices.Concat(c.h.Lost, c.h.Unreachable))
 			for _, later := range j.Changes[i+1:] {
 				if later.Kind == Resume {
 					until = later.Requested
@@ -87,7 +86,7 @@ func (c *check) holds(j *Job) {
 			for _, s := range c.of[j.Runs[k].ID] {
 				switch {
 				case !s.At.After(ch.Answered.Add(Heartbeat)) || !until.IsZero() && !s.At.Before(until):
-				case reaches(trouble, ch.Answered, s.At):
+				case reaches(lost, ch.Answered, s.At):
 					c.excused[ch.Kind]++
 				default:
 					c.add(4, j.ID, s.RunID, "dispatch %d started at %s, %s after the %s was acknowledged at %s",
@@ -98,15 +97,14 @@ func (c *check) holds(j *Job) {
 	}
 }
 
-// reaches tells whether NATS was in trouble from about the answer to a change until a start, or has recovered from it just before.
-func reaches(trouble []Window, answered, start time.Time) bool {
-	return slices.ContainsFunc(trouble, func(w Window) bool {
+// reaches tells whether NATS lost something from about the answer to a change until a start, or has recovered from that just before.
+func reaches(lost []Window, answered, start time.Time) bool {
+	return slices.ContainsFunc(lost, func(w Window) bool {
 		return w.From.Before(answered.Add(Heartbeat)) && start.Before(w.Till.Add(Recovery))
 	})
 }
 
-// Excused counts, by the kind of the change, starts after an acknowledged pause of runs that nobody could reach because NATS was in trouble, and after a cancel, pause
-// or delete that NATS lost.
+// Excused counts, by the kind of the change, starts after an acknowledged cancel, pause or delete that NATS lost.
 func Excused(h *History) map[ChangeKind]int {
 	c := newCheck(h)
 	for i := range h.Jobs {

@@ -21,8 +21,7 @@ type target struct {
 
 // newFault makes a fault that has its turn to itself, and says so in the log of what it hits.
 func newFault(kind, group string, hit target, bring fault.Bringer) fault.Fault {
-	of := fault.Fault{Kind: kind, Group: group, Unreachable: group == fault.NATS || group == fault.Stream}
-	of.Bring = func(ctx context.Context, rng *rand.Rand) error {
+	return fault.Fault{Kind: kind, Group: group, Bring: func(ctx context.Context, rng *rand.Rand) error {
 		if err := hit.turn.take(ctx); err != nil {
 			return err
 		}
@@ -46,8 +45,7 @@ func newFault(kind, group string, hit target, bring fault.Bringer) fault.Fault {
 			hit.Note("over: %s", kind)
 		}
 		return err
-	}
-	return of
+	}}
 }
 
 // revive starts what has died of its work.

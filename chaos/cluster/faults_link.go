@@ -13,11 +13,9 @@ import (
 func (c *Cluster) linkFaults() []fault.Fault {
 	var out []fault.Fault
 	on := func(kind string, m *member, links []*proxy.Proxy, from, to time.Duration, hit func(rng *rand.Rand) func(*proxy.Proxy)) {
-		f := newFault(kind, fault.Link, m.target, func(ctx context.Context, rng *rand.Rand) error {
+		out = append(out, newFault(kind, fault.Link, m.target, func(ctx context.Context, rng *rand.Rand) error {
 			return onLinks(ctx, links, fault.Between(rng, from, to), hit(rng))
-		})
-		f.Unreachable = links[0] != m.sql
-		out = append(out, f)
+		}))
 	}
 	cut := func(*rand.Rand) func(*proxy.Proxy) { return (*proxy.Proxy).Cut }
 	oneWay := func(rng *rand.Rand) func(*proxy.Proxy) {
@@ -40,14 +38,12 @@ func (c *Cluster) linkFaults() []fault.Fault {
 		if len(c.nats.nodes) == 1 {
 			break // it has no routes
 		}
-		f := newFault("cut routes of one nats node", fault.Link, n.target, func(ctx context.Context, rng *rand.Rand) error {
+		out = append(out, newFault("cut routes of one nats node", fault.Link, n.target, func(ctx context.Context, rng *rand.Rand) error {
 			if err := onLinks(ctx, c.nats.links(i), fault.Between(rng, 500*time.Millisecond, 8*time.Second), (*proxy.Proxy).Cut); err != nil {
 				return err
 			}
 			return c.nats.awaitCurrent(ctx)
-		})
-		f.Unreachable = true
-		out = append(out, f)
+		}))
 	}
 	return out
 }

@@ -35,9 +35,7 @@ type Fault struct {
 	Group string
 	// Loses tells that what only NATS knew may be gone afterwards: publishes that nobody had taken from there yet.
 	Loses bool
-	// Unreachable tells that NATS may be out of reach meanwhile, so that nobody can take back what was handed out.
-	Unreachable bool
-	Bring       Bringer
+	Bring Bringer
 }
 
 // ErrNotLanded is returned by a fault that was brought and hit nothing; what it had changed is as before.

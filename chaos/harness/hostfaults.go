@@ -21,8 +21,8 @@ func (h *host) faults() []fault.Fault {
 		{Kind: "kill -9 twice within a second", Group: fault.Process, Bring: h.killed(h.killStarting)},
 		{Kind: "stop longer than the lease", Group: fault.Stop, Bring: h.stopped},
 		{Kind: "terminate and restart", Group: fault.Deploy, Bring: h.restarted},
-		{Kind: "NATS back with empty data", Group: fault.NATS, Loses: true, Unreachable: true, Bring: h.killed(h.emptyNATS)},
-		{Kind: "NATS back with older data", Group: fault.NATS, Loses: true, Unreachable: true, Bring: h.olderNATS},
+		{Kind: "NATS back with empty data", Group: fault.NATS, Loses: true, Bring: h.killed(h.emptyNATS)},
+		{Kind: "NATS back with older data", Group: fault.NATS, Loses: true, Bring: h.olderNATS},
 		{Kind: "commit answers lost", Group: fault.SQL, Bring: h.armed(failpoint.StoreCommit, "lost:0.05")},
 		{Kind: "transactions retried at random", Group: fault.SQL, Bring: h.armed(failpoint.StoreRetry, "error:0.2")},
 	}

@@ -17,9 +17,6 @@ func (r *rig) judge(ctx context.Context) (*Report, error) {
 	h := &checker.History{Slots: r.world.slots()}
 	for _, w := range r.nemesis.windows {
 		h.Disturbed = append(h.Disturbed, w.Window)
-		if w.unreachable {
-			h.Unreachable = append(h.Unreachable, w.Window)
-		}
 		if w.loses {
 			h.Lost = append(h.Lost, w.Window)
 		}

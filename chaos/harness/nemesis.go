@@ -164,7 +164,7 @@ func (n *nemesis) bring(ctx context.Context, rng *rand.Rand, f fault.Fault, unti
 		n.note("fault over after %s: %s", till.Sub(from).Round(time.Millisecond), f.Kind)
 		n.mu.Lock()
 		n.brought[f.Kind]++
-		n.windows = append(n.windows, window{checker.Window{From: from, Till: till}, f.Loses, f.Unreachable})
+		n.windows = append(n.windows, window{checker.Window{From: from, Till: till}, f.Loses})
 		if err == nil {
 			n.landed[f.Kind]++
 		}

@@ -169,7 +169,7 @@ func (r *Report) Print(w io.Writer) error {
 			r.WentOn[n/2].Round(time.Millisecond), r.WentOn[n-1].Round(time.Millisecond), n)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(r.Excused)) {
-		row("starts after a "+string(kind), "%d, of runs that were handed out before, while NATS was in trouble", r.Excused[kind])
+		row("starts after a "+string(kind), "%d, of runs that were handed out before, as NATS had lost what took them back", r.Excused[kind])
 	}
 	if o := r.Handovers; o.Cut > 0 {
 		row("commands after one another", "%d pairs of one run, of which %d after one that was killed: the next began %s after its last line at least",

@@ -37,5 +37,5 @@ type world interface {
 // window is the time in which a fault lasted, until what it hit was up again.
 type window struct {
 	checker.Window
-	loses, unreachable bool // as of the fault
+	loses bool // as of the fault
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Patience is how long a test waits for what must come. It ends a test that hangs; how quick something must be is for the test itself to measure.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // OK ends the test where there is an error.
 func OK(tb testing.TB, err error) {
