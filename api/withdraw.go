@@ -63,7 +63,7 @@ func (s *service) eachBack(ctx context.Context, timers []store.Timer, back func(
 		all.Go(func() error {
 			if err := back(ctx, t); err != nil {
 				s.Log.Warn("cannot take back a run that was handed out; it may still begin", "run", t.RunID, "error", err)
-				return fmt.Errorf("%w: %w", errNotWithdrawn, err)
+				return fmt.Errorf("%w: %v", errNotWithdrawn, err) //nolint:errorlint // that the time for it was over is not that of the call
 			}
 			return nil
 		})

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -52,7 +53,7 @@ func TestCancelIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
 				if running {
 					w.report(tm, store.ReportStart, 0, "")
 				}
-				w.ear.deaf = errors.New("no answer")
+				w.ear.deaf = context.DeadlineExceeded
 				for _, try := range []func(id, run string) error{call, again} {
 					if err := try(id, tm.RunID.String()); code(err) != connect.CodeUnavailable || reason(err) != "NOT_WITHDRAWN" {
 						t.Errorf("%s, %s, NATS not answering: %v, reason %q", first, second, err, reason(err))
@@ -86,7 +87,7 @@ func TestPauseIsAcknowledgedWhenItsRunIsTakenBack(t *testing.T) {
 		_, err := jobs.PauseJob(ctx, connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: id, Note: note}))
 		return w.ear.takenBack, err
 	}
-	w.ear.deaf = errors.New("no answer")
+	w.ear.deaf = context.DeadlineExceeded
 	for _, note := range []string{"", "", "another note"} {
 		asked, err := pause(note)
 		if code(err) != connect.CodeUnavailable || reason(err) != "NOT_WITHDRAWN" {

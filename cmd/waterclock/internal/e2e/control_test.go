@@ -173,9 +173,9 @@ func TestPauseTakesBackWhatWaitsForASlot(t *testing.T) {
 	checkFinal(t, p, outcomes(t, p.jobs(), second, 20*time.Second))
 }
 
-// A run that waits in the stream for a slot is cancelled, or its job deleted, while NATS is away: that is acknowledged only when NATS is back and the run taken out,
-// and then the run does not start when the slot is free.
-func TestCancelWhileNATSIsAway(t *testing.T) {
+// A run that waits in the stream for a slot is cancelled, or its job deleted or paused, while NATS is away: that is acknowledged only when NATS is back and the run
+// taken out, and then the run does not start when the slot is free.
+func TestTakenBackWhileNATSIsAway(t *testing.T) {
 	t.Parallel()
 	folder, log := t.TempDir(), newLog(t)
 	broker, err := streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: "127.0.0.1:0", Logger: log})
@@ -188,7 +188,9 @@ func TestCancelWhileNATSIsAway(t *testing.T) {
 	hold := command("sh", "-c", "echo x >"+begun+"; until [ -e "+release+" ]; do sleep 0.05; done")
 	first := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{hold})
 	waitLines(t, begun, 1, 20*time.Second)
-	waiting := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "echo x >>"+late), command("sh", "-c", "echo x >>"+late)})
+	lateOne := command("sh", "-c", "echo x >>"+late)
+	waiting := submitMany(t, p.jobs(), []*waterclockv1.JobSpec{lateOne, lateOne, lateOne})
+	cancelled, paused := waiting[:2], waiting[2]
 	calls := []func() error{
 		func() error {
 			_, err := p.runs().CancelRun(t.Context(), connect.NewRequest(&waterclockv1.CancelRunRequest{JobId: waiting[0]}))
@@ -196,6 +198,10 @@ func TestCancelWhileNATSIsAway(t *testing.T) {
 		},
 		func() error {
 			_, err := p.jobs().DeleteJob(t.Context(), connect.NewRequest(&waterclockv1.DeleteJobRequest{JobId: waiting[1]}))
+			return err
+		},
+		func() error {
+			_, err := p.jobs().PauseJob(t.Context(), connect.NewRequest(&waterclockv1.PauseJobRequest{JobId: paused}))
 			return err
 		},
 	}
@@ -213,9 +219,10 @@ func TestCancelWhileNATSIsAway(t *testing.T) {
 			t.Errorf("while NATS is away: %v", err)
 		}
 	}
-	for _, id := range waiting {
+	for _, id := range cancelled {
 		stateIs(t, p, id, waterclockv1.RunState_RUN_STATE_CANCELLED)
 	}
+	stateIs(t, p, paused, waterclockv1.RunState_RUN_STATE_QUEUED)
 	broker, err = streams.StartEmbedded(streams.EmbeddedOptions{Dir: folder, Listen: addr, Logger: log})
 	check.OK(t, err)
 	t.Cleanup(broker.Stop)
@@ -227,8 +234,13 @@ func TestCancelWhileNATSIsAway(t *testing.T) {
 	outcomes(t, p.jobs(), first, 30*time.Second)
 	outcomes(t, p.jobs(), submitMany(t, p.jobs(), []*waterclockv1.JobSpec{command("sh", "-c", "true")}), 30*time.Second) // the slot is free and takes what there is
 	if _, err := os.Stat(late); err == nil {
-		t.Error("a run started that had been cancelled")
+		t.Error("a run started that had been taken back")
 	}
+	stateIs(t, p, paused, waterclockv1.RunState_RUN_STATE_WAITING)
+	_, err = p.jobs().ResumeJob(t.Context(), connect.NewRequest(&waterclockv1.ResumeJobRequest{JobId: paused}))
+	check.OK(t, err)
+	outcomes(t, p.jobs(), []string{paused}, 30*time.Second)
+	waitLines(t, late, 1, 20*time.Second)
 }
 
 // stateIs waits until the run of a job is in a state.

@@ -68,7 +68,8 @@ type JobServiceClient interface {
 	// DeleteJob removes a job; what runs is cancelled, history stays. After the answer nothing of it starts any more. Where NATS does not answer, the deletion is
 	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. Deleting twice changes nothing.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
-	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
+	// PauseJob holds a job: after the answer nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is
+	// taken back. Where that cannot be done now, the pause is stored and the call fails with reason NOT_WITHDRAWN: repeat it.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)
 	// ResumeJob lets a paused job go on. Occurrences missed meanwhile are recorded as skipped; a one-time run that is over its time starts now.
 	ResumeJob(context.Context, *connect.Request[v1.ResumeJobRequest]) (*connect.Response[v1.ResumeJobResponse], error)
@@ -219,7 +220,8 @@ type JobServiceHandler interface {
 	// DeleteJob removes a job; what runs is cancelled, history stays. After the answer nothing of it starts any more. Where NATS does not answer, the deletion is
 	// stored and the call fails with reason NOT_WITHDRAWN: repeat it. Deleting twice changes nothing.
 	DeleteJob(context.Context, *connect.Request[v1.DeleteJobRequest]) (*connect.Response[v1.DeleteJobResponse], error)
-	// PauseJob holds a job: nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is taken back.
+	// PauseJob holds a job: after the answer nothing of it starts until ResumeJob. What an executor works on, or has just got, goes on; what waits for a slot is
+	// taken back. Where that cannot be done now, the pause is stored and the call fails with reason NOT_WITHDRAWN: repeat it.
 	PauseJob(context.Context, *connect.Request[v1.PauseJobRequest]) (*connect.Response[v1.PauseJobResponse], error)
 	// ResumeJob lets a paused job go on. Occurrences missed meanwhile are recorded as skipped; a one-time run that is over its time starts now.
 	ResumeJob(context.Context, *connect.Request[v1.ResumeJobRequest]) (*connect.Response[v1.ResumeJobResponse], error)
