@@ -95,7 +95,7 @@ func (p *Planner) withdraw(t store.Timer) {
 	ctx, cancel := context.WithTimeout(p.life, withdrawFor)
 	defer cancel()
 	runs := func(context.Context) (streams.Runs, error) { return p.road.Load().runs, nil }
-	if err := streams.DeleteHandOver(ctx, p.js, runs, t); err != nil {
+	if err := streams.DeleteHandOver(ctx, p.msgs, runs, t); err != nil {
 		p.log.Debug("cannot withdraw a message", "run", t.RunID, "error", err)
 	}
 }
@@ -161,7 +161,7 @@ func (p *Planner) takeOut(ctx context.Context, fl *flight) (fate streams.Fate, g
 		}
 		gone = true
 	}
-	fate, err = streams.DeleteUndelivered(ctx, p.js, r.runs, fl.timer)
+	fate, err = streams.DeleteUndelivered(ctx, p.msgs, r.runs, fl.timer)
 	return fate, gone && err == nil, err
 }
 

@@ -86,6 +86,7 @@ type Planner struct {
 	log    *slog.Logger
 	clock  Clock
 	js     jetstream.JetStream
+	msgs   jetstream.JetStream // the same for questions about single messages
 	sealer *streams.Sealer
 	window *streams.Window
 	notify *streams.Notifier
@@ -172,7 +173,7 @@ func New(cfg Config) (*Planner, error) {
 	log := cfg.Logger.With("role", "planner", "member", id)
 	life, end := context.WithCancel(context.Background())
 	return &Planner{
-		cfg: cfg, id: id, log: log, js: js, clock: cfg.Clock, notify: streams.NewNotifier(cfg.Conn, log),
+		cfg: cfg, id: id, log: log, js: js, msgs: streams.Reuse(js), clock: cfg.Clock, notify: streams.NewNotifier(cfg.Conn, log),
 		board: newBoard(), flights: newFlights(), registry: newRegistry(), skipping: map[uuid.UUID]verdictOut{}, withdrawn: map[uuid.UUID]withdrawal{}, owned: map[int32]*ownedShard{},
 		events: make(chan func(), 1024), nudges: make(chan struct{}, 1), elected: make(chan struct{}, 1), left: make(chan struct{}, 1), doubtful: make(chan struct{}, 1), life: life, end: end,
 	}, nil

@@ -255,7 +255,7 @@ func (p *Planner) isGone(ctx context.Context, r *road, s *suspicion, t *store.Ti
 		return false
 	}
 	if s.generation == r.runs.Generation {
-		seq, found, err := streams.FindRun(ctx, p.js, r.runs, streams.RunSubject(s.lane, t.RunID, t.Dispatch))
+		seq, found, err := streams.FindRun(ctx, p.msgs, r.runs, streams.RunSubject(s.lane, t.RunID, t.Dispatch))
 		if err != nil {
 			p.log.Debug("watch cannot look for a message", "run", t.RunID, "error", err)
 			p.later([]doubt{{s, *t}}, lookAgain)
@@ -284,7 +284,7 @@ func (p *Planner) giveUp(s *suspicion, t store.Timer) {
 // present looks at a message that is still in the stream: it waits for a slot, or JetStream delivers it again when its lease is over. Only one that JetStream
 // has passed over while it delivers younger ones is taken out.
 func (p *Planner) present(ctx context.Context, s *suspicion, r *road, seq uint64) {
-	waiting, err := streams.Waiting(ctx, p.js, r.runs, s.lane, seq)
+	waiting, err := streams.Waiting(ctx, p.msgs, r.runs, s.lane, seq)
 	if err != nil {
 		p.log.Debug("watch cannot look at a consumer", "lane", s.lane.String(), "error", err)
 		return
@@ -302,7 +302,7 @@ func (p *Planner) present(ctx context.Context, s *suspicion, r *road, seq uint64
 	}
 	p.log.Error("a message was passed over by its consumer; it is deleted and its run handed out again", "run", s.timer.RunID, "sequence", seq, "lane", s.lane.String())
 	p.cfg.Metrics.stuck.Inc()
-	if err := streams.DeleteRun(ctx, p.js, r.runs, seq); err != nil {
+	if err := streams.DeleteRun(ctx, p.msgs, r.runs, seq); err != nil {
 		p.log.Warn("cannot delete a message", "sequence", seq, "error", err)
 	}
 }

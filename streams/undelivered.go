@@ -61,8 +61,12 @@ func lookAgain(ctx context.Context, js jetstream.JetStream, r Runs, l Lane) (*je
 		if err != nil {
 			return nil, fmt.Errorf("look up %s: %w", r.Name, err)
 		}
+		info, err := s.Info(ctx) // what the handle has cached may be older
+		if err != nil {
+			return nil, fmt.Errorf("look up %s: %w", r.Name, err)
+		}
 		c, err := findConsumer(ctx, js, r.Name, l)
-		switch stream := s.CachedInfo().Cluster; {
+		switch stream := info.Cluster; {
 		case err != nil:
 			return nil, err
 		case stream == nil || c.Cluster == nil || c.Cluster.Leader == stream.Leader:

@@ -37,7 +37,7 @@ type handOver struct {
 
 // NewWithdrawer returns a Withdrawer on a connection.
 func NewWithdrawer(js jetstream.JetStream, n *Notifier, clock Clock) *Withdrawer {
-	return &Withdrawer{js: js, notify: n, clock: clock, done: map[handOver]struct{}{}}
+	return &Withdrawer{js: Reuse(js), notify: n, clock: clock, done: map[handOver]struct{}{}}
 }
 
 // Withdraw deletes the message of an in-flight run and tells its executor, or all where it is not known, to stop; its planner is told not to send what it has not
