@@ -71,6 +71,9 @@ type Server struct {
 	working sync.WaitGroup
 }
 
+// flushWithin is how long NATS may take to confirm the subscription before Start goes on without.
+const flushWithin = 5 * time.Second
+
 var errStopping = errors.New("server is stopping")
 
 // New returns a Server that does nothing yet.
@@ -81,7 +84,7 @@ func New(cfg Config) *Server {
 	return &Server{cfg: cfg, slots: make(chan struct{}, maxRequests)}
 }
 
-// Start begins to take submits, and returns once requests are answered. It works until Stop.
+// Start begins to take submits, and returns once requests are answered; where NATS is away just then they are when it is back. It works until Stop.
 func (s *Server) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,9 +97,12 @@ func (s *Server) Start() error {
 		cancel(err)
 		return fmt.Errorf("subscribe to %s: %w", s.cfg.RequestSubjects, err)
 	}
-	if err := errors.Join(sub.SetPendingLimits(pendingMessages, pendingBytes), s.cfg.Conn.Flush()); err != nil {
+	if err := sub.SetPendingLimits(pendingMessages, pendingBytes); err != nil {
 		cancel(err)
-		return errors.Join(err, sub.Unsubscribe())
+		return errors.Join(fmt.Errorf("subscribe to %s: %w", s.cfg.RequestSubjects, err), sub.Unsubscribe())
+	}
+	if err := s.cfg.Conn.FlushTimeout(flushWithin); err != nil { // "closed" is also what it says where the connection is only lost
+		s.cfg.Log.Warn("requests are answered when NATS is back", "error", err)
 	}
 	s.sub, s.cancel = sub, cancel
 	s.working.Go(func() { s.consume(ctx) })

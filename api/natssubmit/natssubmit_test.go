@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock-io/waterclock/api/convert"
 	"github.com/waterclock-io/waterclock/api/natssubmit"
 	"github.com/waterclock-io/waterclock/api/submit"
+	"github.com/waterclock-io/waterclock/chaos/proxy"
 	"github.com/waterclock-io/waterclock/internal/check"
 	"github.com/waterclock-io/waterclock/internal/natstest"
 	"github.com/waterclock-io/waterclock/internal/sqltest"
@@ -56,12 +57,13 @@ func (f *flaky) Submit(ctx context.Context, subs []store.Submission) ([]store.Su
 }
 
 type world struct {
-	t     *testing.T
-	store *flaky
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	srv   *natssubmit.Server
-	dead  jetstream.Consumer
+	t       *testing.T
+	store   *flaky
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	service *submit.Service
+	srv     *natssubmit.Server
+	dead    jetstream.Consumer
 }
 
 func newWorld(t *testing.T, failures int) *world {
@@ -83,16 +85,22 @@ func newWorldOn(t *testing.T, e *streams.Embedded, failures int) *world {
 
 	v, err := convert.NewValidator()
 	check.OK(t, err)
-	service := submit.New(submit.Config{Store: w.store, Clock: realClock{}, Waker: deaf{}, Validator: v})
-	t.Cleanup(service.Stop)
-	w.srv = natssubmit.New(natssubmit.Config{
-		Conn: w.nc, JS: w.js, Submit: service, Errors: api.NewErrors(), RequestSubjects: "submit.*", Stream: "SUBMIT",
+	w.service = submit.New(submit.Config{Store: w.store, Clock: realClock{}, Waker: deaf{}, Validator: v})
+	t.Cleanup(w.service.Stop)
+	w.srv = w.server(w.nc)
+	check.OK(t, w.srv.Start())
+	check.OK(t, w.srv.Start())
+	return w
+}
+
+// server returns one that has not started, on a connection.
+func (w *world) server(nc *nats.Conn) *natssubmit.Server {
+	s := natssubmit.New(natssubmit.Config{
+		Conn: nc, JS: natstest.JetStream(w.t, nc), Submit: w.service, Errors: api.NewErrors(), RequestSubjects: "submit.*", Stream: "SUBMIT",
 		DeadSubject: func(namespace string) string { return strings.TrimSuffix("dead.submit."+namespace, ".") }, Log: slog.New(slog.DiscardHandler),
 	})
-	check.OK(t, w.srv.Start())
-	check.OK(t, w.srv.Start())
-	t.Cleanup(func() { w.srv.Stop(); w.srv.Stop() })
-	return w
+	w.t.Cleanup(func() { s.Stop(); s.Stop() })
+	return s
 }
 
 // createStream makes the stream of those who only publish.
@@ -184,6 +192,29 @@ func TestRequestReply(t *testing.T) {
 		t.Errorf("namespace _: %v", bad)
 	}
 	w.jobs(2)
+}
+
+// The fault: NATS goes away in the moment in which a server starts. It starts all the same, and answers when NATS is back.
+func TestNATSGoesAwayWhileItStarts(t *testing.T) {
+	t.Parallel()
+	e := natstest.Start(t, streams.EmbeddedOptions{})
+	w := newWorldOn(t, e, 0)
+	w.srv.Stop()
+	l := natstest.Link(t, e.Addr())
+	nc := natstest.Connect(t, streams.Dial{URL: "nats://" + l.Addr()})
+	srv := w.server(nc)
+	l.Hold(proxy.ToClient)
+	started := make(chan error, 1)
+	go func() { started <- srv.Start() }()
+	check.Await(t, "it listens for requests", func() bool { return nc.NumSubscriptions() > 0 })
+	l.Cut()
+	check.OK(t, check.Receive(t, "the end of its start", started))
+	l.Heal()
+	check.Await(t, "a request is answered", func() bool {
+		_, err := w.nc.Request("submit.acme", body(t, "exec", "key"), time.Second)
+		return err == nil
+	})
+	w.jobs(1)
 }
 
 func TestReplyGoesToInboxesOnly(t *testing.T) {
