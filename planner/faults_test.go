@@ -47,13 +47,21 @@ func (r *rig) looked(p *Planner, t *store.Timer, times int) {
 	})
 }
 
-// linked is a rig, and one planner of it whose connection goes by a link; it plans.
+// linked is a rig, and one planner of it whose connection goes by a link; it plans. What r.atMark holds is done once, when a mark has been made and before anything
+// follows it.
 func linked(t *testing.T, change func(*Config)) (*rig, *proxy.Proxy, *Planner) {
 	t.Helper()
 	r := newRig(t)
 	l := natstest.Link(t, r.nats.Addr())
 	nc := natstest.Connect(t, streams.Dial{URL: "nats://" + l.Addr(), Name: "linked"})
-	p := r.planner(nil, func(c *Config) {
+	hooked := &faulty{r.store, func(_ context.Context, _ store.Mark, do func() ([]store.MarkResult, error)) ([]store.MarkResult, error) {
+		results, err := do()
+		if f := r.atMark.Swap(nil); f != nil {
+			(*f)()
+		}
+		return results, err
+	}}
+	p := r.planner(hooked, func(c *Config) {
 		c.Conn = nc
 		if change != nil {
 			change(c)
@@ -109,12 +117,11 @@ func TestPlannerThatDiesAfterThePublish(t *testing.T) {
 func TestAnswerToThePublishIsLost(t *testing.T) {
 	t.Parallel()
 	r, l, p := linked(t, quick)
+	hold := func() { l.Hold(proxy.ToClient) }
+	r.atMark.Store(&hold)
 	now := r.now()
-	timers := r.submit(now, r.job(now.Add(time.Second), nil), r.job(now.Add(1001*time.Millisecond), nil))
+	timers := r.submit(now, r.job(now.Add(300*time.Millisecond), nil), r.job(now.Add(301*time.Millisecond), nil))
 	p.readSoon(t, timers[0].Shard)
-	// Else its word on the streams grows old before their time, and nothing is handed out.
-	check.Await(t, "a fresh word on the streams", func() bool { return time.Since(p.road.Load().heardAt) < 200*time.Millisecond })
-	l.Hold(proxy.ToClient)
 	r.areOut(10*time.Second, timers, 1)
 	l.Cut() // what is held up is lost
 	l.Heal()
@@ -129,10 +136,11 @@ func TestAnswerToThePublishIsLost(t *testing.T) {
 func TestPublishThatIsLost(t *testing.T) {
 	t.Parallel()
 	r, l, p := linked(t, func(c *Config) { c.AckWait = time.Minute })
+	hold := func() { l.Hold(proxy.ToServer) }
+	r.atMark.Store(&hold)
 	now := r.now()
 	tm := &r.submit(now, r.job(now.Add(300*time.Millisecond), nil))[0]
 	p.readSoon(t, tm.Shard)
-	l.Hold(proxy.ToServer)
 	check.Await(t, "it is sent", func() bool { return !departing(p, tm) && p.window.Unanswered() > 0 })
 	l.Cut() // what is held up is lost
 	l.Heal()
@@ -149,15 +157,14 @@ func TestNATSGoesAwayBetweenMarkAndPublish(t *testing.T) {
 	t.Parallel()
 	var said said
 	r, l, p := linked(t, func(c *Config) { c.AckWait, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&said, nil)) })
+	cut := func() {
+		l.Cut()
+		check.Await(t, "the planner has noticed", func() bool { return !p.cfg.Conn.IsConnected() })
+	}
+	r.atMark.Store(&cut)
 	now := r.now()
-	due := now.Add(1500 * time.Millisecond)
-	tm := &r.submit(now, r.job(due, nil))[0]
+	tm := &r.submit(now, r.job(now.Add(300*time.Millisecond), nil))[0]
 	p.readSoon(t, tm.Shard)
-	check.Await(t, "the mark", func() bool {
-		row := r.row(tm.TimerKey)
-		return row != nil && row.Step == job.StepDispatched
-	})
-	l.Cut()
 	check.Await(t, "it is too late to publish, which is told again", func() bool { return !departing(p, tm) && said.count("report not taken") > 1 })
 	l.Heal()
 	if m := r.handedOut(20*time.Second, subjectOf(tm, 2)); m.Attempt != 1 {
@@ -212,7 +219,7 @@ func TestManyAreLookedForAtATime(t *testing.T) {
 	b, err := New(Config{Store: alone{r.store}, Clock: r.clock, Conn: r.connect(), Logger: quiet, AckWait: time.Hour})
 	check.OK(t, err)
 	slow := &slowJetStream{JetStream: b.js, together: watchAtOnce, met: make(chan struct{})}
-	b.js = slow
+	b.js, b.msgs = slow, slow
 	check.OK(t, b.Start(t.Context()))
 	t.Cleanup(b.Stop)
 	check.Receive(t, "as many looks at a time as may be", slow.met)

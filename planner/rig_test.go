@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type rig struct {
 	clock *dbclock.Clock
 	nc    *nats.Conn
 	js    jetstream.JetStream
+
+	atMark atomic.Pointer[func()] // see linked
 
 	mu   sync.Mutex
 	out  map[string]int // how often each subject of a run was published, stored or not

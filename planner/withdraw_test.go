@@ -337,7 +337,8 @@ func TestPausedInTheMomentOfItsDelivery(t *testing.T) {
 		return fl != nil && !fl.silentUntil.Before(begun.Add(p.cfg.AckWait)) && fl.check.Equal(fl.silentUntil)
 	})
 	p.do(func() { p.flights.postpone(p.flights.byRun[tm.RunID], time.Now()) }) // a look before that changes nothing
-	r.looked(p, tm, 2)
+	p.lookSoon()
+	awaitIn(t, p, "the look", func() bool { fl := p.flights.byRun[tm.RunID]; return fl == nil || !fl.check.Before(fl.silentUntil) })
 	if row := r.row(tm.TimerKey); !markedOnce(row) {
 		t.Errorf("its row is %+v", row)
 	}
@@ -352,10 +353,11 @@ func TestPausedInTheMomentOfItsDelivery(t *testing.T) {
 func TestCancelWhileThePublishIsHeldUp(t *testing.T) {
 	t.Parallel()
 	r, l, p := linked(t, nil)
+	hold := func() { l.Hold(proxy.ToServer) }
+	r.atMark.Store(&hold)
 	now := r.now()
 	tm := &r.submit(now, r.job(now.Add(300*time.Millisecond), nil))[0]
 	p.readSoon(t, tm.Shard)
-	l.Hold(proxy.ToServer)
 	check.Await(t, "it is sent", func() bool {
 		row := r.row(tm.TimerKey)
 		return markedOnce(row) && !departing(p, tm) && p.window.Unanswered() > 0
