@@ -191,7 +191,7 @@ func (r *rig) loseHandOvers(n int) []store.Timer {
 	}
 	timers := r.submit(now, jobs...)
 	p.nudge()
-	r.areOut(20*time.Second, timers, 1)
+	r.areStored(p, 20*time.Second, timers, 1) // else the purge overtakes some
 	p.kill()
 	s, err := r.js.Stream(r.t.Context(), p.road.Load().runs.Name)
 	check.OK(r.t, err)
