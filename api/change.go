@@ -31,7 +31,7 @@ type changed struct {
 	cancelled []store.RunRow // runs that had been cancelled lately already, the newest first
 }
 
-// change applies a decision to a job of the caller, and tells whom it concerns. With errNotWithdrawn it was applied.
+// change applies a decision to a job of the caller, tells whom it concerns, and takes back what was handed out. With errNotWithdrawn it was applied.
 //
 // A run that has ended must never be made again, and only history knows which have. History cannot be read under the lock; so it is read before, with the
 // job, and the decision is made only if nothing has changed the job since. Everything that ends an occurrence before its time, or makes one beside the

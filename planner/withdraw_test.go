@@ -336,7 +336,11 @@ func TestPausedInTheMomentOfItsDelivery(t *testing.T) {
 		fl := p.flights.byRun[tm.RunID]
 		return fl != nil && !fl.silentUntil.Before(begun.Add(p.cfg.AckWait)) && fl.check.Equal(fl.silentUntil)
 	})
-	p.do(func() { p.flights.postpone(p.flights.byRun[tm.RunID], time.Now()) }) // a look before that changes nothing
+	p.do(func() { // a look before that changes nothing
+		if fl := p.flights.byRun[tm.RunID]; fl != nil {
+			p.flights.postpone(fl, time.Now())
+		}
+	})
 	p.lookSoon()
 	awaitIn(t, p, "the look", func() bool { fl := p.flights.byRun[tm.RunID]; return fl == nil || !fl.check.Before(fl.silentUntil) })
 	if row := r.row(tm.TimerKey); !markedOnce(row) {
